@@ -3,7 +3,7 @@
 The order of a run, and of a reader: ``kube`` reads the cluster, ``snapshot`` turns it into arrays, ``strategies`` (a
 package beside this one) return the terms of one ``cost``, ``scheduler`` predicts where a replacement lands,
 ``planner`` chooses the moves, ``run`` combines these and executes the moves, ``report`` shows the result. ``serve``
-repeats runs; ``commands`` holds the commands; ``embedded`` is a simulated cluster.
+repeats runs; ``commands`` has the commands; ``embedded`` is a simulated cluster.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ import os  # noqa: E402
 import sys  # noqa: E402
 
 _YOUNG = 50_000
-"""Objects after which the collector of cycles looks for some, instead of 700: nearly all that is made while
-modules are imported and a cluster is read stays, and looking again and again took a tenth of that time."""
+"""Number of new objects after which the garbage collector runs, instead of 700: nearly all objects that are created while
+modules are imported and a cluster is read are kept, and repeated collections took a tenth of that time."""
 
 _UNUSED = {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
 """Set for packages before they are imported, unless the user has set something else: numpy's linear

@@ -96,7 +96,7 @@ class _EmptyingTerm(DomainTerm):
         self._need = _need(view, self._count_accepting)
 
     def packed(self) -> tuple[int, int]:
-        """Return (nodes that hold pods, lower bound of that number)."""
+        """Return (number of nodes with pods, lower bound of that number)."""
         holding = _pods_on(self._view)[self._count_accepting] > 0
         return int(np.count_nonzero(holding)), self._need
 
@@ -134,7 +134,7 @@ def _keep_reasons(view: View, params: ConsolidationParams) -> Iterator[tuple[int
 
 
 def _rules(view: View, params: ConsolidationParams) -> Iterator[tuple[_Bools, str]]:
-    """Yield (mask of nodes (N,) that must stay, reason)."""
+    """Yield (mask of nodes (N,) that must not be emptied, reason)."""
     snapshot, nodes = view.snapshot, view.snapshot.nodes
     yield ~_count_accepting(snapshot), "it takes no pods: cordoned, not Ready, or announced to go"
     if view.selected is not None:
@@ -200,8 +200,8 @@ def _sizes(snapshot: Snapshot) -> _Floats:
 def _need(view: View, counted: _Bools) -> int:
     """Return a lower bound on the number of nodes with pods: the maximum of the bounds per resource.
 
-    Nodes with an immovable pod stay. Of the others the largest are taken, with all of their allocatable, until the
-    requests of all pods fit. And no two pods of more than half of the largest node share one: bounds L1 and, in
+    Nodes with an immovable pod cannot be emptied. Of the others the largest are counted, with all of their allocatable,
+    until the requests of all pods fit. And no two pods of more than half of the largest node share one: bounds L1 and, in
     part, L2 of Martello and Toth (1990), for bins of different sizes.
     """
     snapshot = view.snapshot

@@ -1,4 +1,4 @@
-"""Deletion cost: choose which pods a scale-in of a ReplicaSet takes."""
+"""Deletion cost: choose which pods a scale-in of a ReplicaSet deletes."""
 
 from __future__ import annotations
 

@@ -50,12 +50,12 @@ class Duplicates(Strategy):
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """Pods of one owner that could be on the same nodes, and how many of them one node may hold."""
+    """Pods of one owner that could be on the same nodes, and how many of them one node may have."""
 
     classes: NDArray[np.int32]
     pods: int
     feasible: int
-    """Nodes that could hold one of them, or hold one."""
+    """Nodes with one of them, or with room for one."""
     cap: int
 
 
@@ -74,7 +74,7 @@ class _Shares:
         self._known: dict[tuple[int, bytes], tuple[NDArray[np.bool_], object]] = {}
 
     def find_exceeded(self, owner: int) -> Iterator[CapGroup]:
-        """Yield the groups of an owner of which a node holds more than its share."""
+        """Yield the groups of an owner of which a node has more than its share."""
         for share in self._of(owner):
             if self._fullest(owner, share) > share.cap:
                 yield self._group(owner, share)

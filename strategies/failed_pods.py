@@ -1,4 +1,4 @@
-"""Failed-pods: finished pods that nobody reads any more and no controller deletes."""
+"""Failed-pods: finished pods that are no longer read, and that no controller deletes."""
 
 from __future__ import annotations
 

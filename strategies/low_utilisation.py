@@ -78,7 +78,7 @@ class MeasuredTerm(UtilisationTerm):
     def _amounts_used(self, nodes: Some = _ALL) -> NDArray[np.float64]:
         """Return the requested amounts and, in the second half, the used amounts (2 * resources, K).
 
-        Where usage is not measured, the requested amount stands in.
+        If usage is not measured, the requested amount is used.
         """
         requested = super()._amounts_used(nodes)
         used = requested.copy()

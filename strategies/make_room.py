@@ -53,11 +53,11 @@ class MakeRoom(Strategy):
         return self.room_terms(view, params)
 
     def room_after(self, params: MakeRoomParams) -> float:
-        """See Strategy."""
+        """Return the seconds after which a waiting pod gets room."""
         return params.after.total_seconds()
 
     def asks(self, view: View, params: MakeRoomParams) -> Sequence[Ask]:
-        """See Strategy."""
+        """Return the requests for room, one for each waiting pod."""
         asks = [*_resizes(view, params), *self._asks_of_waiting(view, params)]
         return sorted(asks, key=lambda ask: -ask.priority)
 
@@ -130,7 +130,7 @@ def _resizes(view: View, params: MakeRoomParams) -> Iterator[Ask]:
 
 
 def _since(snapshot: Snapshot) -> _Floats:
-    """Return since when (P,) no node takes the pods; 0 where one does."""
+    """Return since when (P,) pods fit on no node; 0 for pods that fit on one."""
     pods = snapshot.pods
     return np.array([one.unschedulable_since() or 0 for one in pods.states] or [0.0])[pods.state]
 

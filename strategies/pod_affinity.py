@@ -1,4 +1,4 @@
-"""Inter-pod affinity, required and preferred: pods that are no longer near the pods that they ask for."""
+"""Inter-pod affinity, required and preferred: pods that are no longer near the pods that their affinity selects."""
 
 from __future__ import annotations
 

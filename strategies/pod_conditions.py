@@ -44,7 +44,7 @@ class ConditionParams(Params):
 
 
 def matching(asked: Sequence[ConditionParams], state: PodState, now: float) -> Iterator[str]:
-    """Yield the conditions of a pod that match an entry of ``asked`` at ``now`` (Unix seconds)."""
+    """Yield the conditions of a pod that match one of the configured ``asked`` at ``now`` (Unix seconds)."""
     for wanted in asked:
         for kind, status, reason, since in state.conditions:
             timed = wanted.min_time_since_last_transition is not None

@@ -65,7 +65,7 @@ class Slots(Strategy):
         return self.room_terms(view, params)
 
     def asks(self, view: View, params: SlotsParams) -> Sequence[Ask]:
-        """See Strategy."""
+        """Return the requests for room, one for each slot."""
         amounts = view.snapshot.amounts(params.free)
         # No node has any of a resource that neither nodes nor pods name.
         nothing = np.zeros(len(view.snapshot.resources), np.int64)

@@ -114,7 +114,7 @@ class LowUtilisationParams(Params):
 
 _ALL = slice(None)
 Some = NDArray[np.int32] | slice
-"""Which nodes are asked about."""
+"""Selected nodes: their rows, or a slice."""
 
 
 class UtilisationTerm(Term):
@@ -229,7 +229,7 @@ class UtilisationTerm(Term):
         return len(np.unique(self.candidates().node))
 
     def candidates(self, classes: NDArray[np.int32] | None = None) -> Candidates:
-        """Return the pairs on over-used nodes for which some node may take the replacement."""
+        """Return the pairs on over-used nodes whose replacements some node may receive."""
         giving = self._balance.giving()
         return self._balance.leaving(giving, classes) if giving.any() else Candidates.none()
 

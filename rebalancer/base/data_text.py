@@ -118,7 +118,7 @@ def unpack(stream: BinaryIO) -> tuple[BinaryIO, bytes]:
 class _Prefixed:
     """A stream that first returns ``head``, then the rest of ``stream``.
 
-    It can only be read: GzipFile asks for no more, and standard input cannot seek.
+    It can only be read: GzipFile needs no more, and standard input cannot seek.
     """
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:
@@ -134,7 +134,7 @@ class _Prefixed:
 
 
 def unpack_limit(packed: int) -> int:
-    """Return the bytes to which so many packed ones may unpack: lists of a cluster's objects come to a tenth of it."""
+    """Return the limit of unpacked bytes for a number of packed ones: lists of a cluster's objects need a tenth of it."""
     return max(_UNPACKED, _RATIO * packed)
 
 
@@ -159,7 +159,7 @@ class _Unpacked:
 
 
 def read_rest(stream: BinaryIO, head: bytes) -> bytes:
-    """Return ``head`` and what remains of ``stream``, which is in memory once."""
+    """Return ``head`` and the rest of ``stream``, with one copy in memory."""
     text = BytesIO()
     text.write(head)
     while chunk := stream.read(_CHUNK):

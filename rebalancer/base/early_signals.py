@@ -1,6 +1,6 @@
 """SIGINT and SIGTERM during start-up: the process prints one line and exits.
 
-These handlers hold until a command installs its own (``rebalancer.base.environment``); nothing has been changed by
+These handlers are in force until a command installs its own (``rebalancer.base.environment``); nothing has been changed by
 then. This module imports nothing slow: before it is loaded, the interpreter's own handlers answer a signal.
 """
 
@@ -9,9 +9,9 @@ import signal
 
 STOPPED = "stopped by a signal; nothing was moved"
 STOPPED_CODE = 130
-"""What shells return for a command that SIGINT has ended."""
+"""The exit code that shells return for a command that SIGINT has ended."""
 COMPLETE_VARIABLE = "_REBALANCER_COMPLETE"
-"""Environment variable in which a shell's completion asks; click's. The line is the user's then, and nothing is said."""
+"""click's environment variable for requests of a shell's completion. Then nothing is printed, since the user is typing a line."""
 
 
 def leave_at_signals() -> None:

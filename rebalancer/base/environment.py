@@ -149,7 +149,7 @@ class Timings:
 
 @dataclass(frozen=True)
 class Environment:
-    """Everything that a run takes from its process."""
+    """Everything that a run uses of its process."""
 
     clock: SystemClock
     environ: Mapping[str, str]
@@ -160,7 +160,7 @@ class Environment:
     committed: threading.Event = field(default_factory=threading.Event)
     """Set once something may be changed: nothing is cut off then, a signal only sets ``stop``."""
     random: Callable[[int], bytes] = os.urandom
-    """Returns so many random bytes."""
+    """Returns the given number of random bytes."""
 
     def until_signal(self) -> Stop:
         """Return a stop condition without a deadline: only a signal sets it."""
@@ -180,7 +180,7 @@ def system_environment(patience: float = 0.0) -> Environment:
 
 @contextmanager
 def collector_paused(*, for_good: bool = False) -> Iterator[None]:
-    """Pause the garbage collector while many objects are created that all stay alive.
+    """Pause the garbage collector while many objects are created of which none becomes garbage.
 
     The collector would examine all of them repeatedly, which took a third of the time, and free none. With
     ``for_good`` it ignores these objects until the process ends; use that for data that a process creates once.

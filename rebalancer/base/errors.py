@@ -1,10 +1,10 @@
-"""What can go wrong, as exceptions, and the exit code each of them becomes.
+"""The exceptions of the program, and the exit code of each.
 
-    RebalancerError           1  our fault, unless a subclass says otherwise
+    RebalancerError           1  our fault, unless a subclass has another code
     |- PolicyError            2  the policy, a flag or a file given on the command line is wrong
     |- ClusterReadError       3  the cluster could not be read, or denied access before the first eviction
-    |  `- MarksError         3  marks could not be removed from nodes, or set; a run goes on without, and ends with 4
-    |- ProviderError          3  the provider of machines cannot be asked, or its answer is none
+    |  `- MarksError         3  marks could not be removed from nodes, or set; a run continues without, and ends with 4
+    |- ProviderError          3  the provider of machines cannot be queried, or its answer is invalid
     |- PluginError            2  a strategy could not be loaded or broke its contract
     |- StoppedError         130  a signal came before anything was moved
 
@@ -30,7 +30,7 @@ class ExitCode(enum.IntEnum):
     PARTIAL = 4
     """Something planned failed or was cut off for a reason of its own."""
     MOVES_PLANNED = 10
-    """With --detailed-exitcode: a dry run plans moves."""
+    """A dry run with --detailed-exitcode plans moves."""
     ASKED_RED = 11
     """With --fail-on: the run ended in a state that was to be no success."""
     STOPPED = STOPPED_CODE
@@ -60,7 +60,7 @@ class PluginError(RebalancerError):
 
 
 class ClusterReadError(RebalancerError):
-    """The cluster could not be read; the message names the verb, the resource and what to do."""
+    """The cluster could not be read; the message names the verb, the resource and the remedy."""
 
     exit_code = ExitCode.UNREADABLE
 
@@ -70,7 +70,7 @@ class MarksError(ClusterReadError):
 
 
 class ProviderError(RebalancerError):
-    """The provider of machines cannot be asked; the message names the call and what to do."""
+    """The provider of machines cannot be queried; the message names the call and the remedy."""
 
     exit_code = ExitCode.UNREADABLE
 

@@ -175,7 +175,7 @@ def terminal_look(environment: Environment, color: str) -> Look:
     """Return the size of the terminal (80 columns without one), and whether to use colours.
 
     ``color`` is ``always``, ``never`` or ``auto``: on a terminal, unless the environment forbids it (``NO_COLOR``,
-    see no-color.org, or ``TERM=dumb``), or asks for it elsewhere, too (``FORCE_COLOR``). Without a terminal,
+    see no-color.org, or ``TERM=dumb``), or requires it without a terminal, too (``FORCE_COLOR``). Without a terminal,
     ``COLUMNS`` is the width.
     """
     environ = environment.environ

@@ -13,7 +13,7 @@ from typing import Any
 
 WIDTH = 80
 WIDE = 100
-"""Width of explanations."""
+"""Width of explanations, in characters."""
 
 _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
@@ -56,7 +56,7 @@ def printable_lines(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """Escape the unprintable characters in the strings of the JSON ``text``; its meaning stays the same."""
+    """Escape the unprintable characters in the strings of the JSON ``text``, without a change of its meaning."""
     if text.isascii() and "\x7f" not in text:
         return text  # JSON escapes the other control characters anyway
     return "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in text)

@@ -1,6 +1,6 @@
 """Send one HTTP request to a URL of the user in bounded time: metrics, notices, hooks, queries.
 
-Requests to the API server go elsewhere (``kube``). The URL may contain a secret (webhooks do), so messages name its
+Requests to the API server are sent elsewhere (``kube``). The URL may contain a secret (webhooks do), so messages name its
 scheme and host only.
 """
 
@@ -101,7 +101,7 @@ def exchange(
     context: ssl.SSLContext | None = None,
     proxied: bool = True,
 ) -> HttpAnswer:
-    """Send a request without a body and return the response, whatever its status. Redirects are not followed.
+    """Send a request without a body and return the response, with any status. Redirects are not followed.
 
     ``seconds``: the longest wait; ``stop`` ends it at once. ``most``: the maximum size of the response in bytes.
     ``context``: the TLS context, the system's certificate authorities if None. ``proxied``: use the proxy that the

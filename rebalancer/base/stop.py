@@ -1,6 +1,6 @@
 """When a run must end: at its deadline, after a signal, or when its Lease is lost; and pauses between attempts.
 
-A run has one ``Stop``. Every wait of the run goes through it, so no wait continues after the run must end.
+A run has one ``Stop``. Every wait of the run uses it, so no wait continues after the run must end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 _SLICE = 0.25
-"""Seconds after which a wait asks the conditions again; a signal ends it at once."""
+"""Seconds after which a wait checks the conditions again; a signal ends it at once."""
 _MAX_DOUBLINGS = 60
 """Beyond any maximum, and far below where a float overflows."""
 
@@ -25,7 +25,7 @@ class Clock(Protocol):
 
 
 class Stop:
-    """Decides when and why a run must end. The first reason stays for ever. Thread-safe."""
+    """Decides when and why a run must end. The first reason never changes. Thread-safe."""
 
     def __init__(
         self,
@@ -123,11 +123,11 @@ class Stop:
         return _Later(self, seconds)
 
     def finishing(self, seconds: float) -> Stop:
-        """Return a Stop for work that must not end half done: it ends ``seconds`` after this one, or once a final condition holds."""
+        """Return a Stop for work that must not end half done: it ends ``seconds`` after this one, or once a final condition is true."""
         return _Finishing(self, seconds)
 
     def final_reason(self) -> str | None:
-        """Return the reason of a final condition, see :meth:`add`; None while none holds."""
+        """Return the reason of a final condition, see :meth:`add`; None while none is true."""
         return next((why for one in self._final if (why := one()) is not None), None)
 
     def _why(self) -> str | None:
@@ -184,7 +184,7 @@ class Backoff:
     first: float
     """Seconds after the first failure."""
     maximum: float
-    """Seconds."""
+    """The longest pause, in seconds."""
     _failures: int = 0
 
     @property
@@ -209,11 +209,11 @@ class Backoff:
 T = TypeVar("T")
 
 _POLL_INTERVAL = 0.1
-"""Seconds between two questions whether to go on waiting."""
+"""Seconds between two checks whether to continue waiting."""
 
 
 class CutOffError(OSError):
-    """The wait for a function was ended by our side; the message says why."""
+    """The wait for a function was ended by our side; the message has the reason."""
 
 
 class Abandonable(Generic[T]):

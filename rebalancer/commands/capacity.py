@@ -61,7 +61,7 @@ def capacity(options: RunOptions, environment: Environment) -> ExitCode:
     Raises:
         PolicyError: the policy, a flag or the file is invalid.
         ClusterReadError: the cluster, or the stored state, could not be read.
-        ProviderError: the machine provider could not be asked.
+        ProviderError: the machine provider could not be queried.
     """
     run = run_context(options, environment)
     with open_source(run, options.cluster) as source:
@@ -90,7 +90,7 @@ def _moves(run: RunContext, snapshot: Snapshot) -> dict[str, int]:
 
 
 def _troubles(run: RunContext, snapshot: Snapshot, clock_skew: float) -> Iterator[str]:
-    """Yield why nothing is moved or removed now, whatever the report says of each node."""
+    """Yield why nothing is moved or removed now, regardless of the verdicts on nodes."""
     for why in run.rules.standstill(snapshot, clock_skew, run.history):
         yield f"a run stands still now, and no machine is removed: {why}"
     if why := closed_zones(snapshot):

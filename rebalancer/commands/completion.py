@@ -36,7 +36,7 @@ _FILES, _NO_FILES, _NO_SPACE = 0, 4, 2
 
 
 def complete_for_kubectl(root: click.Command, words: Sequence[str]) -> None:
-    """Print what may follow ``kubectl rebalancer``, as kubectl asks its plug-ins (``kubectl_complete-rebalancer``).
+    """Print what may follow ``kubectl rebalancer``, in the form that kubectl expects of plug-ins (``kubectl_complete-rebalancer``).
 
     ``words``: what was typed behind the plug-in's name; the last one is unfinished, and may be empty.
     """

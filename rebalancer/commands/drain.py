@@ -85,7 +85,7 @@ NOT_OF_A_RUN: Mapping[str, Mapping[str, str]] = {
         " its Lease until it ends. It must exist."
     },
 }
-"""What these say otherwise of flags that runs have, too."""
+"""Help of flags that runs also have, in the words of these commands."""
 
 
 def exit_codes(done: str, partial: str) -> str:

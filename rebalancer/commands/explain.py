@@ -129,7 +129,7 @@ class Explaining:
         return find_moved(ref, document, events)
 
     def machines(self, pod: int) -> tuple[list[Block], dict[str, Any]]:
-        """Return the capacity report on a pending pod, as blocks and as data; for a file no provider is asked."""
+        """Return the capacity report on a pending pod, as blocks and as data; for a file no provider is queried."""
         from rebalancer.machines.capacity.of_run import judge_machines  # noqa: PLC0415
         from rebalancer.machines.capacity.report import (  # noqa: PLC0415  # seldom needed
             helper_of,
@@ -325,7 +325,7 @@ _WITHIN = click.option(
 )
 
 _ANY = "named"
-"""The command for an object whose kind its name says."""
+"""The command for an object whose kind is part of its name."""
 
 
 @command.command(_ANY, hidden=True)
@@ -417,25 +417,13 @@ def _complete_codes(
 
 
 def _all_codes() -> list[CodeMeaning]:
-    from rebalancer.machines.capacity.codes import (  # noqa: PLC0415  # seldom needed
-        GroupCode,
-        PodCode,
-        RemovalCode,
-        ScaleInCode,
-    )
-    from rebalancer.machines.capacity.scale_out import ScaleOutCode  # noqa: PLC0415
-    from rebalancer.machines.drain.preflight import DrainVerdict  # noqa: PLC0415
+    from rebalancer.machines.reasons import CODES  # noqa: PLC0415  # seldom needed
 
     enumerations: dict[str, type[enum.StrEnum]] = {
         "a pod that stays": Code,
         "a node that may be emptied": NodeCode,
         "the outcome of a move": Status,
-        "a pod in a drain": DrainVerdict,
-        "a node that may be removed": RemovalCode,
-        "a pending pod": PodCode,
-        "a group of machines": GroupCode,
-        "scale-in": ScaleInCode,
-        "scale-out": ScaleOutCode,
+        **CODES,
     }
     return list(list_codes(enumerations))
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 Callback = Callable[[click.Context, click.Parameter, str | None], Value]
-"""What click calls with the text of a flag."""
+"""The function that click calls with the text of a flag."""
 
 
 def parse_with(parse: Callable[[str], Value]) -> Callback[Value | None]:
@@ -220,7 +220,7 @@ def _list_keys(data: Mapping[str, Any]) -> list[str]:
 def _complete_fail_on(
     _context: click.Context, _parameter: click.Parameter, begun: str
 ) -> list[CompletionItem]:
-    """Return the states of a list that begins with ``begun``, each with what stands before its last comma."""
+    """Return the states of a list that begins with ``begun``, each with the text before its last comma."""
     before, comma, _ = begun.rpartition(",")
     named = before.split(",")
     return _items([f"{before}{comma}{name}" for name in FAIL_ON if name not in named], begun)
@@ -392,7 +392,7 @@ def takes(
 
 
 def _list_flags(options: type) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the field of each flag of a class of options, those of its groups where the group stands."""
+    """Yield the name and the field of each flag of a class of options, in order, with the flags of nested groups."""
     for one in fields(options):
         if is_dataclass(group := one.default_factory):
             yield from _list_flags(cast("type", group))
@@ -456,7 +456,7 @@ RUN = (
     f"snapshot_path {SCOPE} output lift_budgets detailed_exitcode deadline {STATE} {REQUESTS} quiet log_format color"
     f" fail_on {PUBLISHING}"
 )
-"""Fields of options whose flags stand together."""
+"""Fields of options whose flags are listed together."""
 
 CLUSTER = takes(ClusterFlags, ACCESS)
 ALL_NAMESPACES = click.option(

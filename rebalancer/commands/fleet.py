@@ -75,7 +75,7 @@ class FleetFlags:
 def observe_member(flags: FleetFlags, options: RunOptions, environment: Environment) -> ExitCode:
     """Make a dry run on the cluster of this pod's index, and write its record; return the exit code.
 
-    ``options``: those of the run. Their access to a cluster is access to the cluster that holds the records.
+    ``options``: those of the run. Their access to a cluster is access to the cluster with the records.
 
     Raises:
         RebalancerError: the cluster could not be observed; that was written, too.

@@ -1,4 +1,4 @@
-"""What is left on nodes: ``marks`` of runs, and what ``uncordon`` takes back of drains."""
+"""What is left on nodes: ``marks`` of runs, and what ``uncordon`` removes after drains."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def show_marks(
     *,
     clear: bool,
 ) -> ExitCode:
-    """Print the marks of all nodes in the form ``output``; remove them first, if ``clear`` says so.
+    """Print the marks of all nodes in the form ``output``; remove them first, with ``clear``.
 
     Raises:
         ClusterReadError: the nodes could not be read.

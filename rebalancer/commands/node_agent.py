@@ -16,7 +16,7 @@ from rebalancer.commands.panels import PanelCommand
 from rebalancer.run.options import ClusterFlags
 
 _TIMEOUT = 5.0
-"""Seconds that a request under way has after a signal: longer than any of them takes then."""
+"""Seconds for an open request after a signal: longer than any of them needs then."""
 
 
 def watch_machine(

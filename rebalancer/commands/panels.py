@@ -70,7 +70,7 @@ _ALL = "--help-all"
 
 
 def shows_all(ctx: click.Context) -> bool:
-    """Return whether the help is asked for with all commands and options."""
+    """Return whether the help with all commands and options is requested."""
     return _ALL in ctx.meta
 
 
@@ -95,10 +95,7 @@ def _show_help(ctx: click.Context, flag: click.Parameter, asked: bool) -> None:
 
 
 class _WithHelp(click.Command):
-    """A command with ``--help`` and ``--help-all``."""
-
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Return ``--help``."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.callback = _show_help

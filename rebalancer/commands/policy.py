@@ -153,7 +153,7 @@ def describe_narrowed(client: Client, loaded: LoadedPolicy, namespace: str) -> s
 
     Raises:
         ClusterReadError: its own policy could not be read.
-        PolicyError: its own policy has problems, and holds nothing back.
+        PolicyError: its own policy has problems, and does not apply.
     """
     from rebalancer.kube.seldom_read import list_namespace_policies  # noqa: PLC0415
 

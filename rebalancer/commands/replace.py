@@ -91,7 +91,7 @@ def _choice(options: ReplaceOptions) -> NodeChoice:
     """Return the conditions on nodes.
 
     Raises:
-        PolicyError: flags are missing, or do not go together.
+        PolicyError: flags are missing, or exclude each other.
     """
     conditions = (options.selector, options.kubelet_below, options.older_than, options.outdated)
     if options.take_back:

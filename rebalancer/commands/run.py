@@ -1,8 +1,8 @@
 """``run``: read the cluster, plan, act, report; ``plan`` and ``apply``, where the plan goes to a file or comes from one.
 
-``options`` lists the options of ``run``, of which other commands take some.
+``options`` lists the options of ``run``, of which other commands have some.
 
-The question whether to act is asked on the controlling terminal, also if standard output is redirected, as in ``run >
+The question before execution is shown on the controlling terminal, also if standard output is redirected, as in ``run >
 report`` and ``run | less``.
 """
 
@@ -115,8 +115,6 @@ def asks(options: RunOptions) -> bool:
 
 
 class _Steps:
-    """The parts of a run with consent."""
-
     def __init__(self, options: RunOptions, loaded: LoadedPolicy, environment: Environment) -> None:
         self._options, self._loaded, self._environment = options, loaded, environment
 
@@ -184,7 +182,7 @@ def question_of(report: RunReport) -> str | None:
 def run_once(
     options: RunOptions, environment: Environment, loaded: LoadedPolicy | None = None
 ) -> ExitCode:
-    """Run once, see :func:`rebalancer.run.one_run.run_once`; a dry run also says what is done to machines."""
+    """Run once, see :func:`rebalancer.run.one_run.run_once`; a dry run also reports what would be done to machines."""
     return one_run.run_once(options, environment, loaded, scale=MachineScaler())
 
 

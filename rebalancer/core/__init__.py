@@ -1,4 +1,4 @@
-"""The compiled core: what the scheduler does with one pod, in loops over flat arrays.
+"""The compiled core: the scheduler's filters and scores for one pod, in loops over flat arrays.
 
 Each module here is plain Python beside a ``.pxd`` that gives Cython the C types of its functions and fields. Where the
 modules are compiled, Python imports the extensions instead of the ``.py`` files; else it runs these, with equal

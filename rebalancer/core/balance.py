@@ -26,26 +26,26 @@ _INFINITE = math.inf
 
 @dataclass(eq=False, repr=False)
 class Amounts:
-    """What the pods on nodes hold once all that terminates is gone; it changes with the cluster's state."""
+    """The usage of the pods on nodes, without terminating ones; it changes with the cluster's state."""
 
     requested: memoryview
-    """(R, N)"""
+    """(R, N) amounts that the pods on each node request."""
     used: memoryview
-    """(M, N) of the resources whose use is measured."""
+    """(M, N) measured usage, for the resources that are measured."""
     pods: memoryview
-    """(N,) how many there are."""
+    """(N,) number of pods on each node."""
     changes: memoryview
     """(N + 1,) the number of the newest change on each node, and of all."""
 
 
 @dataclass(eq=False, repr=False)
 class Thresholds:
-    """What is asked of Q resources of N nodes."""
+    """The thresholds for Q resources of N nodes."""
 
     rows: memoryview
     """(Q,) the row of each resource in ``Amounts.requested``; -1: no node has it; -2: the number of pods."""
     capacity: memoryview[float]
-    """(Q, N)"""
+    """(Q, N) capacity of each node."""
     counts: memoryview
     """(Q, N) whether the resource of the node counts."""
     over: memoryview[float]
@@ -55,25 +55,25 @@ class Thresholds:
     mean: memoryview[float]
     """(Q,) the mean share at first."""
     gap: float
-    """By how much emptier a node must be that takes pods of an over-used one, if it is not under-used."""
+    """How much emptier than an over-used node another node must be to receive its pods, unless that node is under-used."""
     usable: memoryview
-    """(N,) nodes that may be asked to take pods."""
+    """(N,) nodes that may receive pods."""
 
 
 @dataclass(eq=False, repr=False)
 class Measurement:
-    """What is measured of the use of nodes, and how it counts."""
+    """The measured usage of nodes and classes, and how it counts."""
 
     rows: memoryview
     """(Q,) the row of each resource in ``Amounts.used``; -1: it counts by requests."""
     demands: memoryview[float]
-    """(Q, C) what a pod of each class uses."""
+    """(Q, C) measured usage of a pod of each class."""
     known: memoryview
     """(N,) nodes that were measured; others count by requests."""
     judged: memoryview
     """(N,) nodes that may be over-used."""
     lasts: memoryview
-    """(N,) nodes that may give pods by what they use."""
+    """(N,) nodes whose measured usage allows moving pods off them."""
     by_request: memoryview
     """(Q,) resources by which any node may give pods, once more is requested than the threshold."""
     larger: bool
@@ -100,7 +100,7 @@ class BalanceRule(Rule):
         """Returns for a class a view of the nodes (N,) that its replacement could ever use."""
         resources, nodes = len(thresholds.over), len(thresholds.usable)
         self.inviting = reals(nodes)
-        """(N,) utilisation of each node as a target; -inf: under-used, inf: it takes none."""
+        """(N,) utilisation of each node as a target; -inf: under-used, inf: it receives no pods."""
         self.full = reals(nodes)
         """(N,) the highest ``inviting`` of a target for pods of the node."""
         self.cost = reals(nodes)
@@ -120,7 +120,7 @@ class BalanceRule(Rule):
         self.cls = -1
 
     def find_requested(self, row: int, node: int, leaves: int, enters: int) -> float:
-        """Return what is requested of a resource of a node after pods of two classes (-1: none) have left and come."""
+        """Return the requested amount of a resource on a node after a pod of one class has left and one of another has come (-1: none)."""
         kind = self.thresholds.rows[row]
         amount = 0.0
         if kind == _PODS:
@@ -134,7 +134,7 @@ class BalanceRule(Rule):
         return amount
 
     def find_used(self, row: int, node: int, leaves: int, enters: int) -> float:
-        """Return the same of what is used; where that is not measured, of what is requested."""
+        """Return the same for the used amount; if usage is not measured, for the requested one."""
         measured = self.measured
         if measured is None or measured.rows[row] < 0:
             return self.find_requested(row, node, leaves, enters)
@@ -157,7 +157,7 @@ class BalanceRule(Rule):
         return amount / self.thresholds.capacity[row, node]
 
     def cost_of(self, node: int, leaves: int, enters: int) -> float:
-        """Return what a node costs after pods of two classes (-1: none) have left and come."""
+        """Return the cost of a node after a pod of one class has left and one of another has come (-1: none)."""
         limits, total = self.thresholds, 0.0
         for row in range(len(limits.over)):
             if limits.counts[row, node]:
@@ -214,7 +214,7 @@ class BalanceRule(Rule):
         self.most_even *= _EVEN_WEIGHT
 
     def update(self) -> None:
-        """Compute what nodes are, where pods have left or come."""
+        """Compute the state of the nodes that pods have left or come to."""
         changes, nodes = self.amounts.changes, len(self.cost)
         if self.changes == changes[nodes]:
             return
@@ -225,7 +225,7 @@ class BalanceRule(Rule):
         self.most_even = -1.0
 
     def look_at(self, node: int) -> None:
-        """Compute what a node is."""
+        """Compute the state of a node."""
         limits, fullness, under, over = self.thresholds, 0.0, True, False
         for row in range(len(limits.over)):
             share = self.share_of(row, node, -1, -1)
@@ -243,7 +243,7 @@ class BalanceRule(Rule):
         self.cost[node] = self.cost_of(node, -1, -1)
 
     def may_give(self, node: int) -> bool:
-        """Return whether an over-used node may give pods: by requests, or by what it uses for enough runs."""
+        """Return whether an over-used node may give pods: by requests, or by its usage in enough runs."""
         measured, limits = self.measured, self.thresholds
         if measured is None:
             return True
@@ -267,7 +267,7 @@ def write_relief(rule: BalanceRule, cls: int, nodes: memoryview, out: memoryview
 
 
 def update(rule: BalanceRule) -> None:
-    """Compute what nodes are now: ``inviting``, ``full``, ``cost`` and ``gives``."""
+    """Compute the present state of nodes: ``inviting``, ``full``, ``cost`` and ``gives``."""
     rule.update()
 
 

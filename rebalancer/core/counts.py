@@ -1,4 +1,4 @@
-"""Where pods are, and how many of them are in each topology domain: what rules between pods count."""
+"""The nodes of pods, and the number of pods in each topology domain, for rules between pods."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PodNodes:
 
 
 class DomainCounts:
-    """The pods of some classes in each of D domains; entry D stands for nodes that lack the topology key, and is 0."""
+    """The pods of some classes in each of D domains; entry D is for nodes without the topology key, and is 0."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a move does to the cost: its changes, its expected gain, and whether that is enough.
+"""The effect of a move on the cost: its changes, its expected gain, and whether that is enough.
 
 The cost is a tuple, compared from the left: hard, soft, imbalance. A term is what one strategy adds to one entry: the
 weighted sum of some rules.
@@ -19,7 +19,7 @@ _TOLERANCE = 1e-9
 _ROOM = 16
 _UNNAMED, _NAMED, _HARMED = 0, 1, 2
 _UNWANTED_SHARE = 0.05
-"""More than this share of the landings on nodes about to go, or that the policy leaves out, and the move is refused."""
+"""A move is refused if more than this share of its landings is on nodes about to be removed, or on nodes that the policy excludes."""
 _BACK_SHARE = 0.5
 _VAIN = 2
 _LESS = 0.05
@@ -56,11 +56,11 @@ class Terms:
     entry: memoryview
     """(T,) the entry of the cost to which each adds."""
     weight: memoryview[float]
-    """(T,)"""
+    """(T,) the weight of each term."""
     strategy: memoryview
     """(T,) the number of its strategy."""
     strategies: int
-    """How many strategies there are."""
+    """The number of strategies."""
     nodes: list[memoryview | None]
     """Of each term the nodes (N,) whose pods its strategy may move; None: all."""
 
@@ -97,7 +97,7 @@ class MoveEffect:
         self.sure = self.risk = 0.0
         """The probability that the cost gets better, and that it gets worse."""
         self.back = self.leaving = self.avoided = self.foreign = 0.0
-        """The probability of the node that is left, of nodes about to go, that the policy leaves out, and of another system."""
+        """The probabilities of the old node, of nodes about to be removed, of nodes that the policy excludes, and of nodes of another system."""
         self.vain = ints(_VAIN)
         """A few of its landings where no rule is fixed."""
         self.vain_count = 0
@@ -110,20 +110,20 @@ class MoveEffect:
 
 @dataclass(eq=False, repr=False)
 class Demands:
-    """What the policy asks of a move."""
+    """What the policy requires of a move."""
 
     better: float
     """The least probability that the cost gets better."""
     worse: float
-    """The greatest that it gets worse."""
+    """The greatest probability that the cost gets worse."""
     harmless: float
-    """The least that it gets better, if it never gets worse."""
+    """The least probability that the cost gets better, if it never gets worse."""
     pods: float
     """The least gain per cost in hard or soft rules."""
     imbalance: float
-    """The same in balance."""
+    """The least gain per cost in balance."""
     leaving: memoryview
-    """(N,) nodes about to go."""
+    """(N,) nodes about to be removed."""
     avoided: memoryview
     """(N,) nodes that the policy leaves out."""
 
@@ -137,7 +137,7 @@ def find_effect(
     added: memoryview[float],
     effect: MoveEffect,
 ) -> None:
-    """Write what a move with landings of probability ``chance`` (K,) does to the cost.
+    """Write the effect on the cost of a move with landings of probability ``chance`` (K,).
 
     ``mine`` (T,): whether the strategy of each term may move the class. Where it may not move the pod, only harm to the
     term counts, and no gain. ``added`` (T,): what pending pods add to each term when they take the room of the pod.
@@ -393,7 +393,7 @@ def find_promises(
     shares: memoryview[float],
     of_rule: memoryview[float],
 ) -> None:
-    """Write what moving one pod of a class off each of ``nodes`` (M,) can gain at most.
+    """Write the largest gain of moving one pod of a class off each of ``nodes`` (M,).
 
     ``rules`` are those of a move of this class. ``mine`` (T,): whether the strategy of each term may move the class.
     ``gains`` (3, M): per entry. ``leading`` (M,): the term with the largest share in the first entry at stake, of

@@ -1,4 +1,4 @@
-"""The scheduler's filters that depend on other pods: each takes nodes out of ``feasible`` (N,), where 1 is a node that passes.
+"""The scheduler's filters that depend on other pods: each removes nodes from ``feasible`` (N,), where 1 is a node that passes.
 
 Sources: ``plugins/noderesources/fit.go``, ``plugins/podtopologyspread/filtering.go``, ``plugins/interpodaffinity/filtering.go``,
 ``plugins/nodevolumelimits/csi.go``.
@@ -18,7 +18,7 @@ class HardSpread:
     """A topology spread constraint with DoNotSchedule."""
 
     pods: DomainCounts
-    """The pods that it counts."""
+    """The pods that the constraint counts."""
     limit: int
     """By how many pods a domain may exceed the emptiest one before the pod comes."""
     domains: memoryview
@@ -55,7 +55,7 @@ class AttachLimit:
     mine: memoryview
     """(V,) whether the pod shares each volume."""
     wanted: int
-    """How many volumes the pod needs, its own included."""
+    """The number of volumes that the pod needs, its own included."""
     counts: AttachCounts
 
 
@@ -91,14 +91,14 @@ def drop_occupied(pods: DomainCounts, feasible: memoryview) -> None:
 
 
 def keep_occupied(pods: DomainCounts, feasible: memoryview) -> None:
-    """Keep the nodes in whose domain is a pod that required affinity asks for."""
+    """Keep the nodes in whose domain is a pod that the required affinity selects."""
     for node in range(len(feasible)):
         if pods.counts[pods.domain[node]] == 0:
             feasible[node] = 0
 
 
 def keep_labelled(pods: DomainCounts, feasible: memoryview) -> None:
-    """Keep the nodes that have the topology key: all that affinity asks for the first pod of a series."""
+    """Keep the nodes that have the topology key: affinity requires no more for the first pod of a series."""
     for node in range(len(feasible)):
         if pods.domain[node] == pods.size:
             feasible[node] = 0

@@ -17,7 +17,7 @@ class LandingTable:
         self.count = 0
         """K."""
         self.nodes = nodes_of_pods(nodes)
-        """(K,) the nodes, most probable first; of equally probable ones the first node goes first."""
+        """(K,) the nodes, most probable first; equally probable ones in the order of nodes."""
         self.probability = reals(nodes)
         """(K,) of each; they sum up to 1."""
         self.chance = reals(nodes)
@@ -59,7 +59,7 @@ def collect(landings: LandingTable, ring: Ring) -> None:
 
 
 def _sort(landings: LandingTable) -> None:
-    """Sort the landings by their probability, largest first; equal ones stay in the order of their nodes (merge sort)."""
+    """Sort the landings by their probability, largest first; equal ones in the order of their nodes (merge sort)."""
     width = 1
     while width < landings.count:
         first = 0

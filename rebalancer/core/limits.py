@@ -1,4 +1,4 @@
-"""Limits on moves as counters: budgets, PodDisruptionBudgets and quotas, and the first of them that one more move would exceed.
+"""Limits on moves as counters: budgets, PodDisruptionBudgets and quotas, and the first limit that one more move would exceed.
 
 A limit is a largest number for a counter; several limits may share one. Each class and each node has a list of the limits that
 a move of its pods is under.
@@ -23,7 +23,7 @@ class LimitLists:
     limit: memoryview
     """(E,) the numbers of the limits."""
     amount: memoryview
-    """(E,) what one move adds to the counter of each."""
+    """(E,) the amount that one move adds to the counter of each."""
 
 
 @dataclass(eq=False, repr=False)
@@ -31,9 +31,9 @@ class LimitArrays:
     """L limits on C counters, numbered in the order in which they are named."""
 
     used: memoryview
-    """(C,) the counters."""
+    """(C,) the present value of each counter."""
     owners: int
-    """How many counters after the first are of owners."""
+    """The number of counters of owners, which follow the first counter."""
     counter: memoryview
     """(L,) the counter of each limit."""
     most: memoryview
@@ -49,7 +49,7 @@ class LimitArrays:
     of_class: LimitLists
     of_node: LimitLists
     spared: memoryview
-    """(C,) so many moves in flight do not count for moves of each class that make room for pods that wait."""
+    """(C,) number of moves in flight that do not count when moves make room for waiting pods."""
 
 
 def find_full(

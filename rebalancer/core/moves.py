@@ -1,4 +1,4 @@
-"""One possible move, from the pod to the verdict: where its replacement lands, what that changes, and whether it is enough."""
+"""One possible move, from the pod to the verdict: its landings, its changes of the cost, and whether these suffice."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _NO_GAIN = 5
 _NO_NODE, _UNPREDICTED = 11, 13
 _GOOD, _BACK, _BREAKS = 0, 4, 6
 _SOFT = 2
-"""The entries of the cost that stand for rules."""
+"""The entries of the cost that count rules."""
 
 
 @dataclass(eq=False, repr=False)
 class Mover:
-    """A class of pods that may move, and all that is the same for each of them."""
+    """A class of pods that may move, with the data that all of its moves share."""
 
     cls: int
     replacement: int
     """The class of the replacement."""
     rules: RulesOfMove
-    """What its moves may change."""
+    """The rules of the cost that its moves may change."""
     guards: RulesOfMove
     """The hard rules that its moves must not violate."""
     mine: memoryview
@@ -54,7 +54,7 @@ class Mover:
 
 
 class MoveCallbacks(Protocol):
-    """What the core asks Python while it judges."""
+    """The functions of Python that the core calls while it judges a move."""
 
     def mover(self, cls: int) -> Mover:
         """Lower a class."""
@@ -69,7 +69,7 @@ class MoveCallbacks(Protocol):
 
 
 class Bench:
-    """What moves are judged by, and the newest judgement."""
+    """The data for judging moves, and the newest judgement."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Bench:
         self.has_pending = has_pending
         """Whether any pods are pending."""
         self.feeding = False
-        """Whether pending pods may take the room of the newest move: Python has predicted it, which takes long."""
+        """Whether pending pods may use the room of the newest move: then Python has predicted it, which is slow."""
         self.takers: tuple[Any, ...] = ()
         """Those that do."""
         self.movers: list[Mover | None] = [None] * classes
@@ -127,7 +127,7 @@ class RefusedRow:
 
 
 def note(bench: Bench, mover: Mover, code: int, term: int, cost: float) -> RefusedRow:
-    """Return what was found by the newest judgement, which refused a move with this code."""
+    """Return the details of the newest judgement, which refused a move with this code."""
     look, effect, landings = RefusedRow(code, term), bench.effect, mover.cluster.landings
     look.cost, look.takers = cost, bench.takers
     if code in (_NO_NODE, _UNPREDICTED):
@@ -225,7 +225,7 @@ def _judge_harm(bench: Bench, mover: Mover, move: PodMove, chance: memoryview[fl
 
 
 def ask(book: Book, terms: Terms, mover: Mover, moved: memoryview, most_lowered: int) -> None:
-    """Write what the rows of a class promise now into the book, see :func:`promise`; ``moved`` (P,): pods that have moved."""
+    """Write the present promises of a class's rows into the book, see :func:`promise`; ``moved`` (P,): pods that have moved."""
     rows = book.rows
     first, end = rows.start[mover.cls], rows.start[mover.cls + 1]
     book.stale[mover.cls] = 0

@@ -24,7 +24,7 @@ _NO_DOMAIN = -1
 
 
 class Apart:
-    """How many pods are without a match, and what decides it."""
+    """The number of pods without a match, and the data that decide it."""
 
     def __init__(self) -> None:
         self.inside = 0
@@ -55,7 +55,7 @@ class NearRule(RoleRule):
         self.apart = 0
         """The pods without a match."""
         self.apart_domains = 0
-        """The domains that hold some."""
+        """The domains with such pods."""
         self.helped = 0
         """The most other pods that one pod can help by entering a domain."""
 
@@ -102,7 +102,7 @@ class NearRule(RoleRule):
             self.helped = max(self.helped, self.count_at(domain, 0) - self.count_at(domain, 1))
 
     def count_at(self, domain: int, more: int) -> int:
-        """Return the pods without a match in a domain, once so many more that declare and match have come."""
+        """Return the pods without a match in a domain, once the given number of pods that declare and match has come."""
         then = self.then
         then.inside = then.alone = then.outside = 0
         then.matched = self.now.matched
@@ -110,7 +110,7 @@ class NearRule(RoleRule):
         return _sum_up(then)
 
     def gain_at(self, node: int) -> float:
-        """Return what a pod without a match can gain: itself, and those that it helps where it lands."""
+        """Return the largest gain of moving a pod without a match: itself, and the pods that it helps where it lands."""
         if self.value <= 0.0:
             return 0.0
         domain = self.domains.of_node[node]
@@ -152,7 +152,7 @@ class NearRule(RoleRule):
 
 
 def _sum_up(apart: Apart) -> int:
-    """Return the pods without a match. The first of pods that ask for their own kind may be in any domain."""
+    """Return the pods without a match. The first pod of a class with affinity to itself may be in any domain."""
     alone = apart.alone if apart.matched > 1 else 0
     return apart.inside + apart.outside + alone
 

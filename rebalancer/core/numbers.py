@@ -1,4 +1,4 @@
-"""Arithmetic as Go has it."""
+"""Arithmetic with the results of Go."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ FILTERS = (
     "NodeVolumeLimits",
     "NodeUnschedulable",
 )
-"""The filters that depend on other pods, or on what is supposed of nodes, by their numbers."""
+"""The filters that depend on other pods, or on assumptions about nodes, by their numbers."""
 _ROOM, _EVEN, _PODS, _PORTS, _DISKS, _VOLUMES, _CORDONS = 0, 1, 2, 3, 4, 5, 6
 _FILTERS = len(FILTERS)
 
@@ -97,14 +97,14 @@ class ClusterArrays:
     living: PodNodes
     """The pods that do not terminate."""
     existing: PodNodes
-    """All pods."""
+    """All pods, including terminating ones."""
     loads: Loads
     scoring: Scoring
     weights: Weights
     order: memoryview
     """(N,) the nodes in the order of the search."""
     most: int
-    """After so many feasible nodes the search ends."""
+    """The number of feasible nodes after which the search ends."""
     board: Board
     checks: memoryview
     """Whether each of ``FILTERS`` is on, by its number."""
@@ -122,10 +122,10 @@ class ClusterArrays:
 def foresee(
     cluster: ClusterArrays, pod: PodArrays, cls: int, node: int, lives: bool, gone: bool
 ) -> None:
-    """Predict where the scheduler puts the replacement of a pod of ``cls`` on ``node``, see :func:`predict`.
+    """Predict where the scheduler places the replacement of a pod of ``cls`` on ``node``, see :func:`predict`.
 
-    ``lives``: the pod is evicted for it, and does not terminate already. ``gone``: it is gone by then, and holds no room.
-    The state is the same afterwards.
+    ``lives``: the pod is evicted now, and was not terminating before. ``gone``: it is gone by then, and occupies no room.
+    The state is restored afterwards.
     """
     if lives:
         remove_pod(cluster.living, cls, node)
@@ -229,7 +229,7 @@ def keep_attracting(pod: PodArrays, feasible: memoryview) -> None:
 def score_each(
     cluster: ClusterArrays, pod: PodArrays, nodes: memoryview, scores: memoryview
 ) -> None:
-    """Write what each plug-in gives each of ``nodes`` (K,), which are scored together, into ``scores``, weighted.
+    """Write the weighted score of each plug-in for each of ``nodes`` (K,), which are scored together, into ``scores``.
 
     Plug-in by plug-in, K numbers each: NodeResourcesFit, NodeResourcesBalancedAllocation, and ``scores.NORMALISED``.
     """

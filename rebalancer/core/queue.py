@@ -16,7 +16,7 @@ _MAX_TAKERS = 64
 """So many pods at most are looked for behind one move."""
 _ROOM = FILTERS.index("NodeResourcesFit")
 _OUT, _QUEUED, _REFUSED = 0, 1, 2
-"""What ``Queue.place`` says of a class: it is not concerned, it is in the queue, or it waits for a change."""
+"""The values of ``Queue.place``: a class is not concerned, is in the queue, or waits for a change."""
 
 
 @dataclass(eq=False, repr=False)
@@ -36,7 +36,7 @@ class Queue:
     affected: memoryview
     """(A,) the places among Q of classes that pods affect by other means than requests."""
     lowered: list[PodArrays]
-    """(Q,)"""
+    """(Q,) the waiting classes in the core's form."""
     clusters: list[ClusterArrays]
     """(Q,) the nodes, as the scheduler's profile for each class has them."""
     node_of: memoryview
@@ -44,11 +44,11 @@ class Queue:
     roomy: memoryview = field(init=False)
     """(Q,) whether some node has room for a class, which then waits for something else; -1: not known."""
     fitting: memoryview = field(init=False)
-    """(Q,) whether some node takes a class, which then waits for nothing; -1: not known."""
+    """(Q,) whether a class fits on some node, and so waits for nothing; -1: not known."""
     concerned: memoryview = field(init=False)
     """(Q,) the classes whose pods may get a node."""
     place: memoryview = field(init=False)
-    """(Q,)"""
+    """(Q,) the status of each class: not concerned, in the queue, or waiting for a change."""
     next: memoryview = field(init=False)
     """(Q,) the pod of each class that is tried next, as its place in ``pods``."""
     left: memoryview = field(init=False)
@@ -117,7 +117,7 @@ def _find_affected(queue: Queue, cls: int) -> None:
 
 
 def _has_room(cluster: ClusterArrays, pod: PodArrays) -> bool:
-    """Return whether some node has room for a class; while no filter asks for room, all that it may go to have."""
+    """Return whether some node has room for a class; if no filter checks room, whether some node accepts it."""
     for node in range(len(pod.alone)):
         if pod.alone[node] and (
             not cluster.checks[_ROOM] or fits(cluster.loads, pod.requests, node)
@@ -127,7 +127,7 @@ def _has_room(cluster: ClusterArrays, pod: PodArrays) -> bool:
 
 
 def _fits(queue: Queue, number: int) -> bool:
-    """Return whether some node takes a class."""
+    """Return whether a class fits on some node."""
     if queue.fitting[number] < 0:
         nodes = find_feasible(queue.clusters[number], queue.lowered[number])
         queue.fitting[number] = nodes > 0

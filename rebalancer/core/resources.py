@@ -16,12 +16,12 @@ STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 _LEAST, _MOST, _RATIO = 0, 1, 2
 _MAX = 100
 _DEFAULTED = 2
-"""cpu and memory, the first resources, are scored with default requests for containers that ask for none."""
+"""cpu and memory, the first resources, are scored with default requests for containers without requests."""
 
 
 @dataclass(eq=False, repr=False)
 class Loads:
-    """What nodes have, and what pods on them hold. R resources, N nodes; the load changes with the cluster's state."""
+    """What nodes have, and what the pods on them request. R resources, N nodes; the load changes with the cluster's state."""
 
     allocatable: memoryview
     """(R, N) amounts that pods may request."""
@@ -30,11 +30,11 @@ class Loads:
     scored_used: memoryview
     """(2, N) cpu and memory with the scheduler's defaults for missing requests."""
     max_pods: memoryview
-    """(N,)"""
+    """(N,) the number of pods that each node allows."""
     pod_count: memoryview
     """(N,) pods on each node, terminating ones included."""
     requests: memoryview
-    """(R, C) what a pod of each class requests."""
+    """(R, C) the requests of a pod of each class."""
     scored: memoryview
     """(2, C) the same with the scheduler's defaults."""
 
@@ -44,7 +44,7 @@ class Scoring:
     """How a scheduler profile scores requests."""
 
     strategy: int
-    """Its number in ``STRATEGIES``."""
+    """The number of the scoring strategy in ``STRATEGIES``."""
     resources: memoryview
     """(S,) rows of the resources that NodeResourcesFit scores."""
     weights: memoryview
@@ -61,10 +61,10 @@ class Scoring:
 
 @dataclass(eq=False, repr=False)
 class Requests:
-    """What one pod requests."""
+    """The requests of one pod."""
 
     amounts: memoryview
-    """(R,)"""
+    """(R,) the requested amounts."""
     scored: memoryview
     """(2,) cpu and memory with the scheduler's defaults."""
     checked: memoryview
@@ -100,7 +100,7 @@ def is_short(loads: Loads, requests: Requests, node: int, row: int) -> bool:
 
 
 def score(loads: Loads, scoring: Scoring, requests: Requests, node: int) -> int:
-    """Return the weighted score of a node by the requests that it holds together with those of one more pod."""
+    """Return the weighted score of a node with the requests of its pods and of one more pod."""
     total = scoring.fit_weight * score_fit(loads, scoring, requests, node)
     if requests.balances:
         total += scoring.balance_weight * score_balance(loads, scoring, requests, node)

@@ -1,4 +1,4 @@
-"""Room that should stay free: so many pods of one size should fit on some nodes together."""
+"""Room that should be kept spare: a number of pods of one size should fit on some nodes together."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from rebalancer.core.views import ints
 
 @dataclass(eq=False, repr=False)
 class Capacity:
-    """What the nodes offer, and what a pod of each class takes of it, beside its place."""
+    """What the nodes offer, and what a pod of each class uses of it, beside its place."""
 
     allocatable: memoryview
-    """(R, N)"""
+    """(R, N) amounts that pods may request."""
     max_pods: memoryview
-    """(N,)"""
+    """(N,) the number of pods that each node allows."""
     requests: memoryview
-    """(R, C)"""
+    """(R, C) the requests of a pod of each class."""
 
 
 class RoomRule(Rule):
-    """Rooms that are alike. The value is how many of them are missing; no move of a single pod is made for it."""
+    """Rooms of one kind. The value is the number of missing rooms; no move of a single pod is made for it."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class RoomRule(Rule):
         return max(0, most)
 
     def divide(self, free: int, need: int) -> int:
-        """Return how many rooms are in what is free of one resource."""
+        """Return how many rooms fit into the spare amount of one resource."""
         if self.counted:
             return 1 if free >= 0 else 0
         return free // need if free > 0 else 0

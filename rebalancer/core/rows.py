@@ -1,7 +1,7 @@
 """The candidates of a plan as rows of one table, and which row is next.
 
-A row is a class and a node with pods of it. Its key is what the next of these pods gains per eviction cost, entry by entry,
-negative: the smallest key goes first. Of each class the best open row is known, and these stand in a binary heap.
+A row is a class and a node with pods of that class. Its key is the gain of its next pod per eviction cost, entry by entry,
+negated: the smallest key is first. A binary heap contains the best open row of each class.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ class Rows:
     cls: memoryview
     """(R,) the class of each row."""
     node: memoryview
-    """(R,) its node."""
+    """(R,) the node of each row."""
     pods: memoryview
-    """(M,) the pods that may move, row by row, in the order in which they go."""
+    """(M,) the pods that may move, row by row, in the order in which they are moved."""
     next_pod: memoryview
     """(R,) the place of the next one in ``pods``."""
     end: memoryview
     """(R,) where the pods of each row end."""
     cost: memoryview
-    """(P,) what evicting each pod costs when candidates are compared."""
+    """(P,) the cost of evicting each pod, for comparing candidates."""
     rank: memoryview
     """(P,) the order of pods whose keys are equal."""
 
 
 class Book:
-    """What the rows promise, and what is known of them. All arrays are (R,) but where another shape is named."""
+    """The promises of the rows, and other results about them. All arrays are (R,) unless another shape is named."""
 
     def __init__(self, rows: Rows, nodes: int) -> None:
         """``nodes``: N."""
@@ -57,8 +57,8 @@ class Book:
         self.lowered = flags(size)
         """1: a closer look has shown that it gains less than promised."""
         self.moves = self.marked = self.size = 0
-        """Moves made, and waves that have landed: with each, what was known may differ. 1 while marks may choose landings: what is
-        refused then is noted apart. How many classes the heap holds."""
+        """The number of moves made, and of waves that have landed: each may change earlier results. 1 while marks may choose
+        landings: refusals are noted separately then. The number of classes in the heap."""
         self.looked = minus_ones(2, size)
         """(2, R) the number of moves made when it was refused, without marks and with them; -1: it was not."""
         self.landing = minus_ones(2, size)
@@ -66,7 +66,7 @@ class Book:
         self.best = minus_ones(classes)
         """(C,) the open row with the smallest key; -1: there is none."""
         self.turns = ints(classes)
-        """(C,) moves of each class in this rung: of equal rows those of other classes go first."""
+        """(C,) moves of each class in this rung: among equal rows, classes with fewer moves are first."""
         self.heap = ints(classes)
         """(C,) the classes with an open row, the one with the best row first."""
         self.place = ints(classes)
@@ -80,7 +80,7 @@ class Book:
         self.named = flags(size)
         """1: it has promised something at some time."""
         self.asked = ints(classes)
-        """(C,) the number of moves made when the terms were last asked about the class."""
+        """(C,) the number of moves made when the terms last computed the class."""
         self.stale = flags(classes)
         """(C,) 1: moves have concerned it since."""
         longest = 1
@@ -91,7 +91,7 @@ class Book:
 
 
 def promise(book: Book, cls: int, gains: memoryview, most_lowered: int) -> None:
-    """Write what the rows of a class promise now, ``gains`` (3, K), into the book.
+    """Write the present promises of a class's rows, ``gains`` (3, K), into the book.
 
     What a closer look has shown is forgotten, unless more than ``most_lowered`` rows were looked at and the rules promise
     the same: all pods of a large owner land alike, and all would be looked at again after each move.
@@ -163,14 +163,14 @@ def is_before(book: Book, one: int, other: int) -> bool:
 
 
 def skip_moved(rows: Rows, cls: int, moved: memoryview) -> None:
-    """Go on to the first pod of each row of a class that has not moved, given which pods have (P,)."""
+    """Advance each row of a class to its first pod that has not moved, given which pods have (P,)."""
     for row in range(rows.start[cls], rows.start[cls + 1]):
         while rows.next_pod[row] < rows.end[row] and moved[rows.pods[rows.next_pod[row]]]:
             rows.next_pod[row] += 1
 
 
 def open_all(book: Book) -> None:
-    """Open all rows except those whose refusal still holds, and find the best of each class."""
+    """Open all rows except those whose refusal is still valid, and find the best of each class."""
     rows = book.rows
     book.size = 0
     for cls in range(len(book.best)):
@@ -212,9 +212,9 @@ def close_class(book: Book, cls: int) -> None:
 
 
 def stands(book: Book, cls: int, row: int) -> bool:
-    """Return whether the refusal of a row still holds: nothing that it depends on has changed.
+    """Return whether the refusal of a row is still valid: nothing that it depends on has changed.
 
-    That is a rule of the class, or the pods on the node, or those on the most probable landing.
+    It depends on the rules of the class, the pods on the node, and those on the most probable landing.
     """
     since = book.looked[book.marked, row]
     if since < 0 or book.concerned[cls] > since:
@@ -234,7 +234,7 @@ def first_row(book: Book) -> int:
 
 
 def is_outdated(book: Book, row: int) -> bool:
-    """Return whether the terms must be asked about a row again: any move changes what one for balance promises."""
+    """Return whether the terms must compute a row again: any move changes what a row for balance promises."""
     cls = book.rows.cls[row]
     return book.stale[cls] == 1 or (not _is_for_rules(book, row) and book.asked[cls] < book.moves)
 
@@ -264,7 +264,7 @@ def settle(book: Book, cls: int) -> None:
 
 
 def _take_out(book: Book, place: int) -> None:
-    """Take the class at a place out of the heap; the last one takes its place."""
+    """Remove the class at a place from the heap; the last one is put at its place."""
     book.place[book.heap[place]] = 0
     book.size -= 1
     if place < book.size:
@@ -312,7 +312,7 @@ def _better_below(book: Book, place: int) -> int:
 
 
 def _goes_before(book: Book, one: int, other: int) -> bool:
-    """Return whether the best row of a class goes before that of another."""
+    """Return whether the best row of a class comes before that of another."""
     mine, its = book.best[one], book.best[other]
     for entry in range(3):
         if book.key[entry, mine] != book.key[entry, its]:
@@ -323,7 +323,7 @@ def _goes_before(book: Book, one: int, other: int) -> bool:
 
 
 def lower(book: Book, row: int, gains: memoryview[float], compared: bool) -> bool:
-    """Write what a closer look at the first row has shown, ``gains`` (3,); return whether another row promises clearly more.
+    """Write the exact result ``gains`` (3,) for the first row; return whether another row promises clearly more.
 
     ``compared``: rows that may fix rules are compared, too, and not only those for balance.
     """

@@ -1,8 +1,8 @@
 """Rules of the cost: how many moves each still needs, and how one move changes that.
 
-A rule is asked in this order: :func:`read` counts its pods as they are now. Then :func:`write_changes` says what a move
-changes, and :func:`gain_at` the most that can be gained by leaving a node. Rules share their room for counts: the
-answers are those of the rule that was read last.
+Call the functions of a rule in this order: :func:`read` counts its pods as they are now. Then :func:`write_changes` returns
+the changes by a move, and :func:`gain_at` the largest gain of leaving a node. Rules share their arrays of counts: the
+results are those of the rule that was read last.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PodMove:
     node: int
     """The node that is left."""
     nodes: memoryview
-    """(K,)"""
+    """(K,) the nodes where the replacement may land."""
 
 
 class Rule:
@@ -97,7 +97,7 @@ class AskedRule(Rule):
         """Has the methods ``read() -> float``, ``begin(cls)``, ``gain_at(node) -> float``, ``change(move) -> array (K,)``."""
 
     def read(self) -> None:
-        """Ask for its value."""
+        """Compute its value."""
         self.value = self.asked.read()
 
     def begin(self, cls: int) -> None:
@@ -105,12 +105,12 @@ class AskedRule(Rule):
         self.asked.begin(cls)
 
     def gain_at(self, node: int) -> float:
-        """Ask for the gain at a node, if something is left to fix."""
+        """Compute the gain at a node, if something is left to fix."""
         gain: float = self.asked.gain_at(node) if self.value > 0.0 else 0.0
         return gain
 
     def change(self, move: PodMove, out: memoryview[float]) -> None:
-        """Ask for the changes."""
+        """Compute the changes."""
         _copy(self.asked.change(move), out)
 
 
@@ -165,7 +165,7 @@ class SeparableRule(RoleRule):
         """The pods of the first role that are in domains."""
 
     def cover(self, first: int, second: int, third: int, fourth: int) -> int:  # noqa: ARG002  # for subclasses
-        """Return how many pods have to leave a domain that holds so many of each role."""
+        """Return how many pods have to leave a domain with the given number of each role."""
         return 0
 
     def find_hopeless(self, pods: int) -> int:  # noqa: ARG002  # for subclasses
@@ -249,7 +249,7 @@ def cover_at(rule: SeparableRule, domain: int) -> int:
 
 
 class CapRule(SeparableRule):
-    """At most so many pods in a domain."""
+    """A limit on the number of pods in a domain."""
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ class CapRule(SeparableRule):
 
 
 class ConflictRule(SeparableRule):
-    """Pods that repel each other. The roles: both declare and match, only declare, only match, match and stay."""
+    """Pods that repel each other. The roles: both declare and match, only declare, only match, match and cannot move."""
 
     def __init__(
         self,
@@ -299,7 +299,7 @@ class ConflictRule(SeparableRule):
 
 
 class AttractionRule(SeparableRule):
-    """Pods of which each needs a match in its domain. The roles: declare and match, only declare, only match."""
+    """Pods that each need a match in their domain. The roles: declare and match, only declare, only match."""
 
     def cover(self, first: int, second: int, third: int, fourth: int) -> int:  # noqa: ARG002  # it has three roles
         """Return how many pods are without a match."""

@@ -22,7 +22,7 @@ _TAINTS, _AFFINITY, _LEAST_PODS, _MOST_PODS, _SIZES = 0, 1, 2, 3, 4
 
 NORMALISED = ("TaintToleration", "NodeAffinity", "InterPodAffinity", "PodTopologySpread")
 """The plug-ins whose scores are normalised, by their numbers. Of a class with alternatives of devices (``firstAvailable``),
-DynamicResources stands in the place of NodeAffinity."""
+DynamicResources takes the place of NodeAffinity."""
 _BY_TAINTS, _BY_AFFINITY, _BY_PODS, _BY_SPREAD = 0, 1, 2, 3
 _PLUG_INS = len(NORMALISED)
 
@@ -32,13 +32,13 @@ class Weights:
     """The weights of the plug-ins whose scores are normalised; 0: it does not score."""
 
     taints: int
-    """Of TaintToleration."""
+    """The weight of TaintToleration."""
     affinity: int
-    """Of NodeAffinity."""
+    """The weight of NodeAffinity."""
     pods: int
-    """Of InterPodAffinity."""
+    """The weight of InterPodAffinity."""
     spread: int
-    """Of PodTopologySpread."""
+    """The weight of PodTopologySpread."""
 
 
 @dataclass(eq=False, repr=False)
@@ -66,7 +66,7 @@ class SpreadArrays:
 
 @dataclass(eq=False, repr=False)
 class Preferences:
-    """What one pod prefers. (N,) arrays are of all nodes."""
+    """The preferences of one pod. (N,) arrays are of all nodes."""
 
     taints: memoryview
     """(N,) PreferNoSchedule taints that it does not tolerate."""

@@ -29,9 +29,9 @@ ENDS = ("none is left", "good", "to be reviewed", "go on")
 or Python may want to stop."""
 _NONE, _GOOD, _REVIEW, _GO_ON = 0, 1, 2, 3
 _NEXT = 4
-"""The loop goes on."""
+"""The loop continues."""
 _AT_ONCE = 64
-"""After so many rows, and after each whose landing Python has predicted, it is asked whether to stop."""
+"""The stop condition is checked after this number of rows, and after each row whose landing Python has predicted."""
 _GOOD_MOVE, _LIMITED = 0, 12
 # A promise is compared with the threshold as it is rounded when it is judged.
 _ROUNDING = 2e-9
@@ -39,10 +39,10 @@ _ROUNDING = 2e-9
 
 @dataclass(eq=False, repr=False)
 class CandidateArrays:
-    """What is known of the pods and of the T terms, before any is looked at."""
+    """The pods and the T terms of a search, before any is judged."""
 
     cost: memoryview[float]
-    """(P,) what evicting each pod costs."""
+    """(P,) the cost of evicting each pod."""
     ready: memoryview
     """(P,) whether each is Ready."""
     reviewed: memoryview
@@ -58,7 +58,7 @@ class CandidateArrays:
 
 
 class Search:
-    """One search: its rules, what it has found, and the row where it is. R rows of C classes."""
+    """One search: its rules, its results, and its present row. R rows of C classes."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Search:
         self.most_alike = self.most_in_vain = self.most_lowered = 0
         """See ``planner.effort.Effort``: ``in_a_row``, ``in_vain`` and ``looks``."""
         self.freed = flags(size)
-        """(R,) 1: another pod went first for it. It goes even if its landing is uncertain."""
+        """(R,) 1: another pod was moved first for it. It is moved even if its landing is uncertain."""
         self.starting = flags(size)
         """(R,) 1: a pod of it that is not Ready counts as in flight itself."""
         self.any_starting = False
@@ -104,7 +104,7 @@ class Search:
         self.closely = 0
         """So many that promise too little anyway are judged all the same, to show where they would land."""
         self.looks: list[Any] = [None] * size
-        """(R,) why each stays; Python may write what it has found."""
+        """(R,) why each row is not moved; Python may write its own results."""
         self.alike: list[Any] = [None] * classes
         """(C,) the newest look of a class that was judged."""
         self.waits = minus_ones(size)
@@ -116,7 +116,7 @@ class Search:
 
 
 def find_move(search: Search) -> int:
-    """Go from row to row until there is one whose move is good; return why it ends, see ``ENDS``."""
+    """Judge row after row until the move of one is good; return why the loop ends, see ``ENDS``."""
     for _ in range(_AT_ONCE):
         search.bench.feeding = False
         search.row = first_row(search.book)
@@ -176,7 +176,7 @@ def go_on(
     best: memoryview[float],
     landing: int,
 ) -> int:
-    """Go on from a row that was judged, given its gains (3,) and its most probable landing; return how it ends."""
+    """Continue after a judged row, given its gains (3,) and its most probable landing; return how the loop ends."""
     book = search.book
     cls = book.rows.cls[row]
     if is_little(search, row):
@@ -207,9 +207,9 @@ def _is_uncertain(book: Book, row: int, gain: memoryview[float], best: memoryvie
 
 
 def is_little(search: Search, row: int) -> bool:
-    """Return whether only balance is at stake, and less is promised than the policy asks for, on any landing.
+    """Return whether a row improves only balance, and promises less than the policy requires, on any landing.
 
-    It would be refused, if with other words: landings are worse than promised, never better.
+    It would be refused anyway, with another reason: landings are worse than promised, never better.
     """
     book = search.book
     if promises_rules(book, row):

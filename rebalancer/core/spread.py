@@ -2,7 +2,7 @@
 
 For a floor L with D * L <= n <= D * (L + skew), ``sum max(0, c - L - skew)`` pods have to leave domains, and ``sum max(0,
 L - c)`` have to enter some. One move can do both, so the larger number counts; the best floor wins. With fewer domains
-than ``minDomains`` the scheduler takes the emptiest one as empty, which leaves L = 0 (KEP-3022).
+than ``minDomains`` the scheduler counts the emptiest one as empty, which leaves L = 0 (KEP-3022).
 
 Pods that cannot be moved cannot leave, and none can enter a domain that is not open. If that makes the rule
 unsatisfiable, its value is the number of moves that bring the counts as near as possible.
@@ -35,13 +35,13 @@ class OpenDomains:
     """Which domains have a node that could take a pod. Rules share it."""
 
     flags: memoryview
-    """(D,)"""
+    """(D,) 1 for each such domain."""
     number: int
-    """How many they are."""
+    """The number of such domains."""
 
 
 class FloorSums:
-    """Sums over all domains for each possible floor, with so many pods in all; the floors from the highest down."""
+    """Sums over all domains for each possible floor, for a given total of pods; the floors from the highest down."""
 
     def __init__(self) -> None:
         self.pods = _UNKNOWN
@@ -117,7 +117,7 @@ class EvenRule(Rule):
     def find_emptiest(self) -> None:
         """Find the emptiest open domain and the second emptiest, for pods of the emptiest itself; -1: one without pods.
 
-        If no other domain is open, the first domain of all takes its place.
+        If no other domain is open, it is the first domain.
         """
         tally = self.tally
         self.first = self.second = -1
@@ -140,7 +140,7 @@ class EvenRule(Rule):
         return mine < others or (mine == others and domain < other)
 
     def gain_at(self, node: int) -> float:
-        """Return what a pod of the node's domain gains by moving to the emptiest other one."""
+        """Return the gain of moving a pod from the node's domain to the emptiest other one."""
         domain = self.domains.of_node[node]
         if self.minimum <= 0 or domain < 0 or self.tally.counts[_ROLES * domain] == 0:
             return 0.0
@@ -222,7 +222,7 @@ def _fill(rule: EvenRule, sums: FloorSums, total: int) -> None:
 def _add_domain(
     rule: EvenRule, sums: FloorSums, pods: int, immobile: int, open_: int, times: int
 ) -> None:
-    """Add ``times`` domains that hold so many pods to the sums of each floor; negative: take them out."""
+    """Add ``times`` domains with this number of pods to the sums of each floor; negative: remove them."""
     values, fixed = sums.values, min(pods, immobile)
     for index in range(sums.floors):
         floor = sums.highest - index
@@ -260,7 +260,7 @@ def _find_best(rule: EvenRule, sums: FloorSums, left: int, entered: int) -> int:
 
 
 def _replace(rule: EvenRule, sums: FloorSums, domain: int, before: int, after: int) -> None:
-    """Let a domain that is in the sums with ``before`` pods more than it holds be there with ``after`` more; -1: none."""
+    """Replace in the sums a domain counted with ``before`` extra pods by the same domain with ``after`` extra pods; -1: none."""
     if domain == -1:
         return
     pods, immobile, open_ = 0, 0, 1

@@ -1,6 +1,6 @@
-"""How many pods are in the domains of a rule, counted anew whenever it is asked.
+"""How many pods are in the domains of a rule, counted anew at each call.
 
-Only domains that hold pods are touched, so that a rule of three pods costs the same on 10 nodes and on 5,000.
+Only domains with pods are touched, so that a rule of three pods costs the same on 10 nodes and on 5,000.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class ClassSet:
     """Some classes of pods: a range of numbers, as most sets are, or an array."""
 
     first: int
-    """The least of them."""
+    """The lowest number of a class in the set."""
     size: int
-    """K."""
+    """The number K of classes."""
     classes: memoryview | None
     """(K,) ascending; None: they follow each other."""
 
@@ -32,7 +32,7 @@ class DomainMap:
     of_node: memoryview
     """(N,) the domain of each node; -1: it has none, or does not count."""
     size: int
-    """How many domains there are."""
+    """The number of domains."""
 
 
 class Tally:
@@ -40,9 +40,9 @@ class Tally:
 
     def __init__(self, nodes: int) -> None:
         self.counts = ints(_ROLES * max(1, nodes))
-        """(N * 4,) how many pods of each role the domains hold, the roles of a domain beside each other."""
+        """(N * 4,) the number of pods of each role in each domain, the roles of a domain side by side."""
         self.touched = ints(max(1, nodes))
-        """(N,) the domains that hold some, in the order in which they were met."""
+        """(N,) the domains with pods, in the order in which they were counted."""
         self.used = 0
         """How many these are."""
         self.least = self.most = 0

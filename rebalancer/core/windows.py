@@ -43,7 +43,7 @@ class LandingShares:
 class Ring:
     """The F feasible nodes in the order of the search, and the W windows of K nodes on them.
 
-    Window ``w`` begins at place ``w`` and goes on from the last place to the first. If all feasible nodes are scored,
+    Window ``w`` begins at place ``w`` and continues from the last place to the first. If all feasible nodes are scored,
     there is one window. All arrays have room for N nodes.
     """
 
@@ -67,7 +67,7 @@ class Ring:
         self.sorted = ints(_MAX_KINDS)
         """(kinds,) the kinds in the order of their extremes."""
         self.times = ints(nodes)
-        """(W,) how often each window counts: once, unless some stand for all."""
+        """(W,) how often each window counts: once, unless a sample represents all."""
         self.chance = reals(2 * nodes)
         """(F,) the result: the probability that each node is chosen, up to a constant factor. Beyond, room for :func:`fold`."""
         self.queue = ints(2 * nodes)
@@ -76,7 +76,7 @@ class Ring:
 
 
 def weigh_windows(ring: Ring, nodes: int, most: int) -> None:
-    """Set up the windows over the feasible nodes, of which the scheduler scores ``most``, in a cluster of so many ``nodes``."""
+    """Set up the windows over the feasible nodes, of which the scheduler scores ``most``; ``nodes``: the size of the cluster."""
     count = ring.count
     ring.size = min(count, most)
     ring.windows = count if count > most else 1
@@ -96,7 +96,7 @@ def weigh_windows(ring: Ring, nodes: int, most: int) -> None:
 def slide(ring: Ring, values: memoryview, sign: int, extremes: memoryview, offset: int) -> None:
     """Write the largest (``sign`` 1) or smallest (-1) of the ``values`` (F,) in each window into ``extremes``.
 
-    That of window ``w`` goes to ``extremes[offset + w]``.
+    The value of window ``w`` is written to ``extremes[offset + w]``.
     """
     count, queue, size = ring.count, ring.queue, ring.size
     if _is_even(values, count):
@@ -168,7 +168,7 @@ def count_distinct(
 def number_kinds(ring: Ring, extremes: memoryview, rows: int) -> int:
     """Number the windows by their ``extremes``, and return the number of kinds.
 
-    Of N nodes, the numbers of a row begin at ``row * N``. If there are more kinds than ``_MAX_KINDS``, so many windows, evenly spread, stand for all.
+    Of N nodes, the numbers of a row begin at ``row * N``. If there are more kinds than ``_MAX_KINDS``, that number of windows, evenly spread, represents all.
     """
     kinds = _number(ring, extremes, rows)
     if kinds > _MAX_KINDS:
@@ -293,7 +293,7 @@ def _number_values(ring: Ring, totals: memoryview) -> None:
 def _mark_shares(ring: Ring, totals: memoryview, kind: int) -> None:
     """Write for each window of the kind its share: where its best nodes begin, and where they end.
 
-    The queue holds the places of a window whose score no later place exceeds; the best ones are its first.
+    The queue contains the places of a window whose score no later place exceeds; the best ones are first.
     """
     count, size, queue, shares = ring.count, ring.size, ring.queue, ring.shares
     front = back = best = 0
@@ -346,7 +346,7 @@ def _add_shares(ring: Ring) -> None:
 
 
 def fold(ring: Ring) -> None:
-    """Add what places beyond the last one have to the first ones, which are the same nodes."""
+    """Add the values of places beyond the last one to the first places, which are the same nodes."""
     if ring.windows > 1:
         for place in range(ring.size):
             ring.chance[place] += ring.chance[ring.count + place]

@@ -25,14 +25,14 @@ from rebalancer.snapshot.model import MEASURED
 
 
 def amounts_of(view: View) -> Amounts:
-    """Return what pods hold in the view's state, as the core reads it; always the same object."""
+    """Return the usage of pods in the view's state, in the core's form; always the same object."""
     state = view.state
     held = state.lasting, state.lasting_usage, state.lasting_count, state.lasting_changes
     return view.once("amounts", lambda: Amounts(*map(view_of, held)))
 
 
 class LoadBalance:
-    """What over-used and uneven nodes cost, and which pods could leave them."""
+    """The cost of over-used and uneven nodes, and the pods that could leave them."""
 
     MEASURED = MEASURED
     """The resources whose use is measured."""
@@ -40,12 +40,12 @@ class LoadBalance:
 
     @dataclass(frozen=True, slots=True, eq=False)
     class Limits:
-        """What is asked of Q resources of N nodes."""
+        """The thresholds for Q resources of N nodes."""
 
         resources: Sequence[str]
-        """Q names; ``pods`` stands for the number of pods."""
+        """Q names; ``pods`` is the number of pods."""
         capacity: Floats
-        """(Q, N)"""
+        """(Q, N) capacity of each node."""
         counts: Bools
         """(Q, N) whether the resource of the node counts."""
         over: Floats
@@ -55,9 +55,9 @@ class LoadBalance:
         mean: Floats
         """(Q,) the mean share at first."""
         gap: float
-        """By how much emptier a node must be that takes pods of an over-used one, if it is not under-used."""
+        """How much emptier than an over-used node another node must be to receive its pods, unless that node is under-used."""
         usable: Bools
-        """(N,) nodes that may be asked to take pods."""
+        """(N,) nodes that may receive pods."""
 
     @dataclass(frozen=True, slots=True, eq=False)
     class Measured:
@@ -66,13 +66,13 @@ class LoadBalance:
         rows: Sequence[int]
         """For each of Q resources, its row in the measured amounts; -1: the resource counts by requests."""
         demands: Floats
-        """(Q, C) what a pod of each class uses."""
+        """(Q, C) measured usage of a pod of each class."""
         known: Bools
         """(N,) nodes that were measured; others count by requests."""
         judged: Bools
         """(N,) nodes that may be over-used."""
         lasts: Bools
-        """(N,) nodes that may give pods by what they use."""
+        """(N,) nodes whose measured usage allows moving pods off them."""
         by_request: Bools
         """(Q,) resources by which any node may give pods, once more is requested than the threshold."""
         larger: bool
@@ -104,12 +104,12 @@ class LoadBalance:
         return made
 
     def cost(self) -> Floats:
-        """Return what each node costs (N,)."""
+        """Return the cost of each node (N,)."""
         update(self.rule)
         return np.asarray(self.rule.cost)
 
     def inviting(self) -> Floats:
-        """Return the utilisation (N,) of each node as a target: -inf if under-used, inf if it takes no pods."""
+        """Return the utilisation (N,) of each node as a target: -inf if under-used, inf if it receives no pods."""
         update(self.rule)
         return np.asarray(self.rule.inviting)
 

@@ -15,7 +15,7 @@ def lower_bound(before: Sequence[EntryBounds], after: Sequence[EntryBounds]) -> 
 
     Groups that share no class need different moves, so their minima add up; of groups that share a class only the
     largest counts. A state as good as ``after`` may leave as many violations as ``after`` does, in any group, so
-    these are subtracted (weighted: a group of small weight may stay violated instead of one of large weight). If
+    these are subtracted (weighted: a group of small weight may remain violated instead of one of large weight). If
     hard violations remain, a better state may fix them at the price of any number of soft ones: then only the hard
     ones count.
     """

@@ -44,12 +44,12 @@ def satisfied(view: View, groups: Sequence[Any]) -> Bools:
 class DomainTerm(Term):
     """The weighted sum of the potentials of ``groups``.
 
-    Groups without a violation may be omitted from ``groups``. When a move first concerns a class, ``later`` is asked for
-    its omitted group (None: there is none), so that every violation by a move is noticed.
+    Groups without a violation may be omitted from ``groups``. When a move first concerns a class, ``later`` returns its
+    omitted group (None: there is none), so that every violation by a move is noticed.
     """
 
     Near: TypeAlias = NearGroup
-    """Groups of pods that ask to be near others."""
+    """Groups of pods with affinity to other pods."""
 
     def __init__(
         self,
@@ -94,7 +94,6 @@ class DomainTerm(Term):
         return float(sum(g.weight * p for g, p in zip(self._groups, values, strict=True) if p))
 
     def _potentials(self) -> Sequence[float]:
-        """Return the potential of each group."""
         eased = satisfied(self._view, self._groups).tolist()
         return [
             0.0 if ease else group.potential()
@@ -133,7 +132,7 @@ class DomainTerm(Term):
         return nodes[gains_at(group, nodes) > 0] if len(nodes) else nodes
 
     def unsatisfiable(self) -> Sequence[str]:
-        """Return, as sentences, what no placement can fix, for all groups."""
+        """Return the violations that no placement can fix, as sentences, for all groups."""
         eased = satisfied(self._view, self._groups)
         asked = (self._groups[index] for index in np.flatnonzero(~eased).tolist())
         sentences = [f"{g.label}: {why}" for g in asked if (why := g.unsatisfiable()) is not None]
@@ -210,7 +209,7 @@ class DomainTerm(Term):
         return rule
 
     def value_for(self, classes: Iterable[int]) -> float:
-        """Return what the groups of these classes add to the potential."""
+        """Return the part of the potential that the groups of these classes add."""
         groups = [self._groups[index] for index in self._indices(classes)]
         return float(sum(group.weight * group.potential() for group in groups))
 

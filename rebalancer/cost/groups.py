@@ -1,8 +1,8 @@
 """Groups: one rule of one workload over the domains of one topology key.
 
-``spread_group`` asks for equal counts per domain. In ``separable_groups``, a cap limits the count per domain, and a
-conflict separates pods that repel each other. A strategy defines groups; ``rebalancer.cost.domain_term`` makes a
-term of them.
+``spread_group`` requires equal counts per domain. In ``separable_groups``, a cap limits the count per domain, and a
+conflict separates pods that repel each other. A strategy defines groups; ``rebalancer.cost.domain_term``
+combines them in a term.
 
 The closed forms of their potentials, the minimum number of remaining moves, are exact if capacity, affinity and volumes
 do not bind. A useful move lowers the potential by exactly one, so a search meets no plateaus.
@@ -109,26 +109,24 @@ class RuledGroup:
     """A group whose numbers the core computes."""
 
     answers = False
-    """Whether a class that derives from it answers for itself what its rule says."""
+    """Whether a derived class computes its rule's values itself."""
     _view: View
     _rule: Rule | None = None
 
     def __init_subclass__(cls, **given: Any) -> None:
-        """Note which methods the class has itself."""
         super().__init_subclass__(**given)
         cls.answers = cls.answers or not _ANSWERS.isdisjoint(vars(cls))
 
     # No cached_property: it would give each of thousands of groups a dictionary of its own.
     @property
     def rule(self) -> Rule:
-        """What the core computes with. Made when it is first asked for: most groups hold trivially."""
+        """The rule in the core's form. It is made at the first use, because most groups are trivially satisfied."""
         made = self._rule
         if made is None:
             made = self._rule = self._lower()
         return made
 
     def _lower(self) -> Rule:
-        """Return the rule of this group."""
         raise NotImplementedError
 
     def potential(self) -> float:

@@ -35,10 +35,10 @@ def guard_term(view: View) -> Guard:
 
 
 def _spread(view: View) -> list[Group]:
-    """Return the hard rules of spread, and what rules of spread will ask once taints have passed.
+    """Return the hard rules of spread, and the rules of spread as they will be once temporary taints are removed.
 
-    A node that is cordoned or under pressure for a while has its pods still. Where a rule leaves it out meanwhile
-    (``nodeTaintsPolicy: Honor``), pods that are moved for that would have to move back.
+    A node that is cordoned or under pressure for a while keeps its pods. If a rule ignores it meanwhile
+    (``nodeTaintsPolicy: Honor``), pods that are moved because of that would have to move back.
     """
     groups: dict[tuple[object, ...], Group] = {}
     for cls in range(len(view.snapshot.classes)):

@@ -14,7 +14,7 @@ from rebalancer.snapshot.columns import Int32s, Ints
 
 
 class NearGroup(RuledGroup):
-    """Pods of the classes ``own``, each of which needs a pod of the classes ``matched`` in its domain of ``key``.
+    """Pods of the classes ``own`` that each need a pod of the classes ``matched`` in their domain of ``key``.
 
     The potential is the number of pods without a match, minus the hopeless ones of them. A pod is hopeless if no node near
     a matching pod could take its replacement when the group was created.
@@ -46,7 +46,7 @@ class NearGroup(RuledGroup):
         )
 
     def _count_hopeless(self) -> int:
-        """Return the pods without a match whose replacements no node near a matching pod takes."""
+        """Return the pods without a match whose replacements fit on no node near a matching pod."""
         hopeless = 0
         for classes in self._view.split_by_landing(self.movers.tolist()):
             if not self._some_place_is_near(classes):

@@ -39,7 +39,7 @@ class PodTerm(Term):
         by_state: bool,
         elsewhere: bool = False,
     ) -> None:
-        """``pods``: distinct rows of the snapshot. Pods with the largest ``worth`` (same length) go first.
+        """``pods``: distinct rows of the snapshot. Pods with the largest ``worth`` (same length) are evicted first.
 
         ``reason`` returns for a pod a phrase with numbers on what is wrong. ``by_state``: pods are judged by their
         state, so they need not be Ready to be evicted, and their replacements are expected to be healthier.
@@ -75,11 +75,11 @@ class PodTerm(Term):
         return bool(self._mine[pod])
 
     def judged(self) -> Int32s:
-        """Return the judged pods in the order in which they should go."""
+        """Return the judged pods in the order in which they should be evicted."""
         return self._pods
 
     def reason(self, pod: int) -> str:
-        """Return a phrase with numbers on what is wrong with ``pod``."""
+        """Return a phrase with numbers on the problem of ``pod``."""
         return self._reason(pod)
 
     def delta_of(self, pod: int, destinations: Int32s) -> Floats:

@@ -56,7 +56,7 @@ class PriceGroup(RuledGroup):
         )
 
     def minimum(self) -> float:
-        """Return a lower bound on the moves: what movable pods can save, at most 1 per pod."""
+        """Return a lower bound on the moves: the saving by movable pods, at most 1 per pod."""
         view = self._view
         pods = np.concatenate([view.state.living_of(cls) for cls in self.members.tolist()])
         nodes = view.state.node_of[pods[view.movable[pods]]]

@@ -24,32 +24,32 @@ class Ask:
     pod: int
     """The pod that waits for it, -1: none does yet."""
     cls: int
-    """The class that is to be scheduled there; -1: no pod is, and only what follows counts."""
+    """The class to be scheduled there; -1: there is no pod, and only the fields below count."""
     nodes: Bools
     """(N,) the nodes on which it may be."""
     priority: int
-    """Only pods of at most this priority leave for it."""
+    """The highest priority of pods that may be evicted for it."""
     requests: Ints
-    """(R,) what must be free there; of a pod that is to be scheduled, what it asks."""
+    """(R,) the amounts that must be spare there; for a pod to be scheduled, its requests."""
     places: int = 1
-    """For how many pods."""
+    """The number of pods for which the room is."""
     text: str = ""
-    """What it is for."""
+    """What the room is for, in words."""
     about: int = -1
     """The pod that it is for, where none waits for a node; -1: none yet."""
     counted: bool = False
     """Whether its node counts ``requests`` as taken already, and has too little: of a pod that is resized there."""
     held: str = ""
-    """Why nothing is to leave for it now; empty: what is in the way may."""
+    """Why no pod may be evicted for it now; empty: pods may be."""
     patient: bool = False
-    """Whether nothing is to leave for it, either, where a node that starts will take it."""
+    """Whether no pod is evicted for it if a starting node will have room for it."""
 
 
 class RoomTerm(Term):
-    """Soft cost 1 for each pod that waits for room, and 1 for each room that should be kept free and is not.
+    """Soft cost 1 for each pod that waits for room, and 1 for each room that should be kept spare and is not.
 
     No single move is a candidate: the planner searches for several together (``rebalancer.planner.room.plan``). A move
-    that lands where room must stay free costs more, whichever strategy plans it.
+    that lands where room must be kept spare costs more, whichever strategy plans it.
     """
 
     entry = Entry.SOFT
@@ -136,8 +136,6 @@ def kept_free(terms: Iterable[Term], nodes: int) -> Bools:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Rooms that are alike."""
-
     ask: Ask
     wanted: int
 
@@ -145,7 +143,7 @@ class _Kind:
 
     @staticmethod
     def of(view: View, ask: Ask, wanted: int) -> _Kind:
-        """Return rooms that ``wanted`` alike asks are for."""
+        """Return the rooms for ``wanted`` equal asks."""
         nodes, needed = view.snapshot.nodes, np.flatnonzero(ask.requests > 0)
         capacity = Capacity(
             view_of(nodes.allocatable),
@@ -170,5 +168,4 @@ class _Kind:
         return np.asarray(self.rule.rooms)
 
     def lacking(self) -> int:
-        """Return how many are missing now."""
         return int(read(self.rule))

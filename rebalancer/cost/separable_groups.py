@@ -26,7 +26,7 @@ _NO_CLASSES = np.zeros(0, np.int32)
 _SHOWN = 6
 
 Column = tuple[int, ...]
-"""How many pods of each role one domain holds: domains that hold the same are alike."""
+"""The number of pods of each role in one domain; domains with equal numbers share one column."""
 
 
 class _SeparableGroup(RuledGroup):
@@ -52,7 +52,7 @@ class _SeparableGroup(RuledGroup):
         return movers, roles, self._view.state.living, self.domains.lowered, tally
 
     def _contents(self) -> tuple[Ints, Ints]:
-        """Return the domains (K,), ascending, that hold pods of members, and how many of each role (R, K)."""
+        """Return the domains (K,), ascending, with pods of members, and the number of each role (R, K)."""
         read(self.rule)
         tally = Room.of(self._view).tally
         at = np.sort(np.asarray(tally.touched)[: tally.used])
@@ -60,7 +60,7 @@ class _SeparableGroup(RuledGroup):
         return at, counts[: len(self._roles)].copy()
 
     def _column(self, domain: int) -> Column:
-        """Return what a domain holds."""
+        """Return the numbers of pods in a domain."""
         at, counts = self._contents()
         here = counts[:, at == domain]
         return tuple(here[:, 0].tolist()) if here.size else (0,) * len(counts)
@@ -146,7 +146,7 @@ class ConflictGroup(_SeparableGroup):
     ) -> None:
         """``owners`` declare the term, ``matched`` are matched by it.
 
-        ``fixed``: classes of ``matched`` that must stay; none of them is in ``owners``.
+        ``fixed``: classes of ``matched`` that cannot be moved; none of them is in ``owners``.
         """
         self.label, self.weight = label, weight
         if np.array_equal(owners, matched):

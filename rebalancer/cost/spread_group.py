@@ -145,7 +145,7 @@ class SpreadGroup(RuledGroup):
     def satisfied(self, least: int, most: int) -> bool:
         """Return whether the counts differ by ``max_skew`` at most; without a domain they do not.
 
-        With fewer domains than ``minDomains`` the scheduler takes the global minimum as 0 (KEP-3022).
+        With fewer domains than ``minDomains`` the scheduler uses 0 as the global minimum (KEP-3022).
         """
         floor = 0 if self._too_few else least
         return bool(self.domains.names) and most - floor <= self._max_skew
@@ -235,10 +235,10 @@ class SpreadRule:
 
     @staticmethod
     def of(view: View, cls: int) -> Sequence[SpreadRule]:
-        """Return the topologySpreadConstraints of a class as rules. Cached, because strategies and guards ask.
+        """Return the topologySpreadConstraints of a class as rules. Cached, because strategies and guards call it.
 
         A node counts if it has all topology keys of the pod's constraints of that kind and passes the node inclusion
-        policies (KEP-3094: affinity honoured, taints ignored, unless the constraint says otherwise). Source:
+        policies (KEP-3094: affinity honoured, taints ignored, unless the constraint specifies otherwise). Source:
         ``pkg/scheduler/framework/plugins/podtopologyspread/common.go``.
         """
         constraints = view.snapshot.classes[cls].spec.topology_spread_constraints
@@ -293,7 +293,7 @@ def _spread_rules(
 
 
 def _reasons(kept_by: Mapping[str, int], pods: int) -> str:
-    """Return why immobile pods stay, most frequent reason first, as the end of a sentence on ``pods`` of them."""
+    """Return why immobile pods cannot be moved, most frequent reason first, as the end of a sentence on ``pods`` of them."""
     why = sorted(kept_by.items(), key=lambda item: (-item[1], item[0]))
     if [number for _, number in why] == [pods]:
         return f" ({why[0][0]})"

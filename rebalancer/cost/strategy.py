@@ -21,15 +21,15 @@ class Emptiable:
     """Which nodes may be emptied, judged by the nodes alone."""
 
     nodes: Bools
-    """(N,)"""
+    """(N,) the nodes that may be emptied."""
     kept: Mapping[int, str]
     """Node -> why it is not one of them, in words."""
     counted: Bools
-    """(N,) the nodes of which one is worth emptying at all: they take pods."""
+    """(N,) the nodes that count as in use: they accept pods."""
     needed: int
-    """At least so many nodes have to hold pods."""
+    """The least number of nodes that must have pods."""
     prices: NodePrices | None = None
-    """None: capacity is saved, not money."""
+    """The prices of nodes; None: capacity is saved, not money."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Ended:
     """Finished pods that should be deleted."""
 
     pods: Int32s
-    """Rows of the snapshot of finished pods, each once, those that should go first first."""
+    """Rows of finished pods in the snapshot, each once, in the order in which they should be deleted."""
     reason: Callable[[int], str]
-    """Says of one of them, in a phrase with numbers, why it should go."""
+    """Returns why one of them should be deleted, in a phrase with numbers."""
 
 
 class Strategy(ABC):
@@ -52,7 +52,7 @@ class Strategy(ABC):
 
     Params: ClassVar[type[Params]]
     makes_room: ClassVar[bool] = False
-    """Whether pods leave nodes so that others have room: see :meth:`asks`."""
+    """Whether pods are moved off nodes to make room for others: see :meth:`asks`."""
 
     @abstractmethod
     def terms(self, view: View, params: Any) -> Sequence[Term]:
@@ -72,7 +72,7 @@ class Strategy(ABC):
         """Return the seconds after which a mark on a node expires unless a run renews it.
 
         None: the strategy does not empty nodes. Otherwise the planner chooses nodes from :meth:`emptiable` and marks
-        them before it asks for terms. The terms are then about the marked nodes, see ``View.to_be_empty``.
+        them before it calls :meth:`terms`. The terms are then about the marked nodes, see ``View.to_be_empty``.
         """
         return None
 

@@ -15,14 +15,14 @@ class Streaks:
     """The nodes on which a strategy has measured a condition (over-use, say), with the number of consecutive runs."""
 
     MAX_WINDOW: ClassVar = 20
-    """Of so many last runs at most a strategy may ask."""
+    """The largest number of past runs that a strategy may require."""
 
     at: float = 0.0
-    """Unix seconds: later measurements count as another run, this one counts no more, those before it say nothing."""
+    """Unix seconds of the last counted measurement: only later measurements count as another run."""
     runs: Mapping[str, int] = field(default_factory=dict)
     """Node -> runs in a row, up to the last one."""
     recent: Mapping[str, int] = field(default_factory=dict)
-    """Node -> the last runs as bits, the newest lowest: of nodes of which ``runs`` does not say the same."""
+    """Node -> the last runs as bits, the newest lowest; only nodes for which ``runs`` does not suffice."""
 
     def after(self, nodes: Iterable[str], at: float, most: int, window: int = 0) -> Streaks:
         """Return the streaks after a run that measured the condition on ``nodes`` at ``at`` (Unix seconds).

@@ -32,7 +32,7 @@ class Candidates:
     cls: Int32s
     node: Int32s
     gain: Floats
-    """At most so much of the potential goes away when one pod of this class leaves this node."""
+    """The largest decrease of the potential when one pod of this class leaves this node."""
 
     @staticmethod
     def none() -> Candidates:
@@ -69,16 +69,16 @@ class Bound:
     """A lower bound on the moves that fix one group, with the classes that can be moved for it."""
 
     moves: float
-    """The fewest, in the present state; one move lowers it by at most one."""
+    """The least number of moves that fix the group, in the present state; one move lowers it by at most one."""
     classes: Int32s
-    """Only pods of these classes can fix it."""
+    """The classes whose pods can fix the group."""
     weight: float
 
 
 class Group(Protocol):
     """One rule. Values are unweighted; ``weight`` scales them in the term.
 
-    A group may also know what the cluster lacks for it to hold, whatever moves are made: ``lack()`` returns that in words, or
+    A group may also know what the cluster lacks to satisfy it, regardless of moves: ``lack()`` returns that in words, or
     an empty text. ``without_nodes`` names the domains that have no node, and in which its pods could run if they had one.
     """
 
@@ -93,7 +93,7 @@ class Group(Protocol):
         """Return the moves still needed to fix the rule."""
 
     def unsatisfiable(self) -> str | None:
-        """Return what no placement can fix and why, without the label; None if everything can be fixed."""
+        """Return the violations that no placement can fix, with the reason, without the label; None if there are none."""
 
     def gains(self) -> Floats:
         """Return per node (N,) the maximum gain of moving one mover off the node.
@@ -149,9 +149,9 @@ class Gauge:
 
     standing: Standing
     gives: bool
-    """Its pods are candidates."""
+    """Whether its pods are candidates."""
     note: str
-    """What follows from its standing, in a sentence."""
+    """The consequence of its status, in a sentence."""
     levels: tuple[Level, ...]
 
 
@@ -160,17 +160,17 @@ class Unmet:
     """A violated rule."""
 
     rule: str
-    """In words, with its workload."""
+    """The rule in words, with its workload."""
     classes: Int32s
-    """Pods of these classes could fix it."""
+    """The classes whose pods could fix it."""
     nodes: Int32s
-    """If they leave one of these nodes."""
+    """The nodes from which these pods would have to leave."""
     of_workload: bool = True
     """Whether it is a rule of pods, and not of a node."""
     amount: float = 1.0
-    """What it adds to the potential of its term."""
+    """The part of the term's potential that it causes."""
     lack: str = ""
-    """What is missing for it to hold, if no move of its pods can fix any of it."""
+    """What is missing to satisfy it, if no move of its pods can fix any of it."""
 
 
 _ANSWERS = frozenset(("delta", "delta_of", "candidates"))
@@ -187,14 +187,14 @@ class Term(ABC):
 
     entry: Entry
     cause: Cause = Cause.PLACE
-    """What is wrong with its pods. With another cause than PLACE the term judges single pods: see :meth:`judged`."""
+    """The cause of its moves. With another cause than PLACE the term judges single pods: see :meth:`judged`."""
     in_place: bool = False
     """Whether a replacement on the same node will do, if it judges single pods."""
     unseen: bool = False
-    """Whether it is about balance by what the scheduler does not see, as usage: then marks may choose landings for it."""
+    """Whether it balances measures that the scheduler does not see, such as usage: then marks may choose landings for it."""
 
     def __init_subclass__(cls, **given: Any) -> None:
-        """Let a class that answers for itself be asked, also where its base has rules that say something else."""
+        """Make the core call a class with methods of its own, even if its base class has rules with other results."""
         super().__init_subclass__(**given)
         own = vars(cls)
         if "rules_of_move" not in own and not _ANSWERS.isdisjoint(own):
@@ -285,14 +285,14 @@ class Term(ABC):
     def waiting(self) -> Candidates:
         """Return the pairs that would be candidates if their streaks were long enough.
 
-        :meth:`describe` says how many runs are missing.
+        :meth:`describe` returns how many runs are missing.
         """
         return Candidates.none()
 
     # -- explanations ----------------------------------------------------------------------------------------
 
     def unsatisfiable(self) -> Sequence[str]:
-        """Return, as sentences, what no placement of the movable pods can fix."""
+        """Return the violations that no placement of the movable pods can fix, as sentences."""
         return ()
 
     def unmet(self) -> Sequence[Unmet] | None:
@@ -304,11 +304,11 @@ class Term(ABC):
         return ()
 
     def not_judged(self) -> str | None:
-        """Return what input is missing, in a few words; None if nothing is missing."""
+        """Return the missing input, in a few words; None if nothing is missing."""
         return None
 
     def packed(self) -> tuple[int, int] | None:
-        """Return (nodes that hold pods now, lower bound of that number); None: the term does not empty nodes.
+        """Return (number of nodes with pods now, lower bound of that number); None: the term does not empty nodes.
 
         Pods that are bound to their node are not counted.
         """
@@ -351,14 +351,14 @@ def complete(plug_in: _PlugIn, base: type[Any]) -> _PlugIn:
 
 
 class AskedTerm:
-    """What a rule asks of a term that has no rules."""
+    """The methods that a rule calls on a term without rules."""
 
     def __init__(self, term: Term) -> None:
         self._term = term
         self._gains: dict[int, float] = {}
 
     def read(self) -> float:
-        """Return a positive number: whether anything is left to fix, the candidates say."""
+        """Return a positive number: the candidates show whether anything is left to fix."""
         return 1.0
 
     def begin(self, cls: int) -> None:
@@ -390,24 +390,21 @@ def gains_at(group: Group, nodes: Int32s) -> Floats:
 
 
 class _AskedGroup:
-    """What a rule asks of a group that the core does not know."""
+    """The methods that a rule calls on a group that the core does not know."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
 
     def read(self) -> float:
-        """Return the potential."""
         return self._group.potential()
 
     def begin(self, cls: int) -> None:
         """Do nothing: each mover gains the same."""
 
     def gain_at(self, node: int) -> float:
-        """Return the gain at a node."""
         return float(gains_at(self._group, np.array([node], np.int32))[0])
 
     def change(self, move: PodMove) -> Floats:
-        """Return the change (K,) at each landing."""
         nodes = np.asarray(move.nodes)
         changes = self._group.delta(move.cls, move.node, move.replacement, nodes)
         return _one_each(changes, nodes)
@@ -425,7 +422,7 @@ def _one_each(changes: Floats, nodes: Int32s) -> Floats:
 
 
 def rule_of(group: Group) -> Rule:
-    """Return the rule of a group; of one that the core does not know, or that answers for itself, one that asks it."""
+    """Return the rule of a group; for a group that the core does not know, or with methods of its own, a rule that calls them."""
     if isinstance(group, RuledGroup) and not group.answers:
         return group.rule
     return AskedRule(set_of(group.movers), _AskedGroup(group))

@@ -1,4 +1,4 @@
-"""The view that strategies receive: the snapshot, the planned state, the scheduler model, and what they often ask of them."""
+"""The view that strategies receive: the snapshot, the planned state, the scheduler model, and common queries on these."""
 
 from __future__ import annotations
 
@@ -99,26 +99,26 @@ class View:
     state: ClusterState
     scheduler: SchedulerModel
     movable: Bools
-    """(P,) pods that no protection holds."""
+    """(P,) pods without a protection."""
     streaks: Streaks | None = None
-    """What the strategy itself has seen in earlier runs (:meth:`Term.streaks`); None if nothing is remembered."""
+    """The strategy's own measurements in earlier runs (:meth:`Term.streaks`); None without a memory."""
     selected: Selected | None = None
     """The pods that the strategy may move by its ``select``; None: all. All pods count."""
     unready: Bools | None = None
-    """(P,) pods that are not Ready, and that may move where they are judged by their state; None: none of them."""
+    """(P,) pods that are not Ready, and that may move if they are judged by their state; None: there are none."""
     by_unit: Bools | None = None
-    """(P,) pods that nothing holds but their gangs: they move with all of the gang or not at all; None: none of them."""
+    """(P,) pods whose only protection is their gang: they move with all of the gang or not at all; None: there are none."""
     kept_by: Callable[[Int32s], Mapping[str, int]] = field(
         default=lambda _: {}, repr=False, compare=False
     )
-    """What keeps pods in place, as a sentence -> how many of them; of a pod that nothing but a rule keeps, nothing."""
+    """Reason why pods cannot be moved, as a sentence -> number of pods; pods kept only by a rule are not counted."""
     leaves_out: Callable[[Int32s], bool] = field(default=lambda _: False, repr=False, compare=False)
     """Whether the flags of the command leave one of these pods out, which nothing else keeps in place."""
     made: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
-    """What groups share, see :meth:`once`."""
+    """The results of :meth:`once`, which groups share."""
 
     def once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
-        """Return what ``make`` returns; for equal keys it is called once, whichever strategy asks."""
+        """Return what ``make`` returns; for equal keys it is called once, whichever strategy calls first."""
         made: _Made | None = self.made.get(key)
         if made is None:
             made = self.made[key] = make()
@@ -171,7 +171,7 @@ class View:
     def immobile(self, classes: Int32s, movers: Int32s) -> Int32s:
         """Return the living pods of ``classes``, on nodes, that cannot be moved.
 
-        Only pods of ``movers`` that no protection holds are movable. This refers to the snapshot: a pod that the
+        Only pods of ``movers`` without a protection are movable. This refers to the snapshot: a pod that the
         plan has moved is still movable.
         """
         mine, fixed = set(movers.tolist()), self._of_classes.some_fixed
@@ -267,7 +267,7 @@ class View:
         return self.once(("landing key", replacement), find)
 
     def usable(self, cls: int) -> Bools:
-        """Return the nodes (N,) that could take a pod of ``cls`` if no other pod were there.
+        """Return the nodes (N,) that would accept a pod of ``cls`` if they were empty.
 
         ``Snapshot.foreign_nodes`` are left out, such as those of another operating system; kube-scheduler does not do this.
         """
@@ -276,7 +276,7 @@ class View:
         return static if native is static else self.shared(native)
 
     def with_room(self, cls: int) -> Bools:
-        """Return the nodes (N,) that would take one more pod of ``cls`` now, without ``Snapshot.foreign_nodes``."""
+        """Return the nodes (N,) that accept one more pod of ``cls`` now, without ``Snapshot.foreign_nodes``."""
         return self.snapshot.without_foreign(self.scheduler.feasible(self.state, cls), cls)
 
     def classes_of_owner(self, owner: int) -> Int32s:
@@ -286,8 +286,8 @@ class View:
     def rank_equals(self) -> Int32s:
         """Return the rank (P,) of each pod among pods whose moves are worth the same; computed once, read-only.
 
-        By owner and node, then by what their replacements request and where these may run. Only of pods that are
-        equal in all of it the highest ordinal goes first, as when a StatefulSet scales in or rolls out. So it does
+        By owner and node, then by what their replacements request and where these may run. Among pods that are
+        equal in all of this, the highest ordinal is first, as when a StatefulSet scales in or rolls out. So it does
         not matter which pod of an owner is on which node, or has which volume.
         """
         return self.once("rank of equals", lambda: freeze(_rank_equals(self)))
@@ -323,7 +323,7 @@ class View:
         return least
 
     def _keeping_their_own_away(self, classes: Sequence[int], price: Floats) -> Iterator[int]:
-        """Yield a pod of each class on each node with a price, by whose leaving its replacement may go to more nodes.
+        """Yield a pod of each class on each node with a price, if its replacement may land on more nodes once the pod is gone.
 
         It uses its claim alone, or rules between pods count it. A pod that a restart replaces still runs then.
         """
@@ -351,7 +351,6 @@ class View:
 
 
 def _rank_equals(view: View) -> Int32s:
-    """Return what :meth:`View.rank_equals` returns."""
     snapshot, pods = view.snapshot, view.snapshot.pods
     classes = np.arange(len(snapshot.classes))
     owners = np.array([cls.owner for cls in snapshot.classes], np.int64)

@@ -1,4 +1,4 @@
-"""Advice on manifests: find what in a workload's manifest makes evictions necessary or dangerous, and make a patch."""
+"""Advice on manifests: find the settings of a workload that make evictions necessary or dangerous, and make a patch."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _REQUIRED, _PREFERRED = "DoNotSchedule", "ScheduleAnyway"
 _SLEEP_SINCE = (1, 30)
 """The first version in which a hook that sleeps is on by default (KEP-3960)."""
 _SLEEP = 5
-"""Seconds that endpoints and load balancers get to learn that a pod goes."""
+"""Seconds for endpoints and load balancers to remove a pod that ends."""
 _LEAST_GRACE = 10
 _FAR = 4
 """A request is far from use from this factor on."""
 _SPARE = 2
-"""What is asked for beside what was used, as a factor."""
+"""Factor of the recommended request to the measured usage."""
 _LEAST = {"cpu": 100, "memory": 128 << 20}
 """Smaller differences do not count: millicores, bytes."""
 _PODS_OF_SHARE = 4
@@ -45,7 +45,7 @@ _STEP = {"cpu": 10, "memory": 16 << 20}
 
 
 class Topic(enum.StrEnum):
-    """What a piece of advice is about. Stable: the JSON uses the values."""
+    """The topic of a piece of advice. Stable: the JSON uses the values."""
 
     SPREAD = "spread"
     NODES = "nodes"
@@ -69,11 +69,11 @@ class Advice:
     topic: Topic
     why: str
     patch: Patch | None = None
-    """Strategic merge patch of the workload; None where something else is changed, or only a person can say what."""
+    """Strategic merge patch of the workload; None if another object has to be changed, or only a person can decide how."""
     budget: Patch | None = None
     """A PodDisruptionBudget to create, or its patch with ``closedBudget``."""
     left: str = ""
-    """What a person has to decide, where there is no patch."""
+    """The decision that is left to a person, if there is no patch."""
 
 
 class Adviser:
@@ -145,7 +145,7 @@ class Adviser:
         yield from filter(None, (zone, self._beside_foreign(replaced_by, node)))
 
     def _pins(self, classes: Int32s) -> bool:
-        """Return whether all living pods of the classes hold their nodes."""
+        """Return whether all living pods of the classes are pinned to their nodes."""
         pods = self._snapshot.pods
         mine = pods.living & np.isin(pods.cls, classes)
         return self._kept is not None and bool(mine.any()) and bool(self._kept[mine].all())
@@ -239,7 +239,7 @@ class Adviser:
     def _over_empty_zones(
         self, workload: RolledWorkload, classes: Int32s, possible: Bools, placed: Ints
     ) -> Advice | None:
-        """Return advice to count zones that have no node, where a required rule over zones would not hold with them."""
+        """Return advice to count zones that have no node, if a required rule over zones would be violated with them."""
         hard = [r for r in _rules_over(workload, ZONE) if r.when_unsatisfiable == _REQUIRED]
         specs = [self._snapshot.classes[cls].spec for cls in classes.tolist()]
         empty = [
@@ -272,7 +272,7 @@ class Adviser:
 
         A pod with rules of its own, which it has or is advised to have, has none of the scheduler's default ones, which
         spread over nodes, too (``pkg/scheduler/framework/plugins/podtopologyspread``: ``buildDefaultConstraints``).
-        ``replaced``: the beginning of a sentence that says what replaces them; None if they stay.
+        ``replaced``: the beginning of a sentence about their replacement; None if they are kept.
         """
         most, nodes = int(placed.max(initial=0)), int(np.count_nonzero(possible))
         shared = most > 1 and workload.replicas <= nodes

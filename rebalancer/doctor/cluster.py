@@ -54,7 +54,7 @@ _IMAGE = re.compile(r"(.*/)?descheduler([:@][^/]*)?")
 
 
 class Started(NamedTuple):
-    """What pods, a Job or a CronJob say of the program in them."""
+    """The namespace, labels and images by which pods, a Job or a CronJob show their program."""
 
     namespace: str
     labels: Mapping[str, str]
@@ -67,11 +67,11 @@ class Seen:
 
     jobs: Sequence[ObjectMeta] | None = None
     cron_jobs: Sequence[Started] | None = None
-    """Those that are not suspended."""
+    """The CronJobs that are not suspended."""
 
     @property
     def words(self) -> str:
-        """What was looked at, for a cluster in which no other program was seen."""
+        """The kinds that were examined, for a cluster without another program."""
         looked = ["pods", *["Jobs"] * (self.jobs is not None)]
         looked += ["CronJobs"] * (self.cron_jobs is not None)
         left = ["Jobs that have ended"] * (self.jobs is None)
@@ -231,7 +231,7 @@ def _fall(snapshot: Snapshot, safety: Safety, memory: Document | None) -> Iterat
 
 
 def _not_ready(snapshot: Snapshot, safety: Safety) -> Iterator[Finding]:
-    """Yield the nodes that are NotReady, fewer than make a run stand still."""
+    """Yield the nodes that are NotReady, if they are too few to hold a run."""
     nodes = snapshot.nodes
     names = [nodes.names[node] for node in np.flatnonzero(~nodes.ready & ~nodes.leaving).tolist()]
     most = safety.not_ready_nodes_of(len(nodes) + len(snapshot.pods.lost_nodes))

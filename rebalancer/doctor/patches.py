@@ -90,7 +90,7 @@ class Advised:
 
     @property
     def manager(self) -> str:
-        """The name of what would undo a patch; empty if nothing shows that a patch is undone."""
+        """The name of the manager that would undo a patch; empty if there is no sign of one."""
         labels = self.workload.metadata.labels or {}
         if self.is_eks_coredns:
             return f"an EKS add-on undoes patches: set its configuration values ({_VALUES})"
@@ -190,7 +190,7 @@ def write_folder(advised: Sequence[Advised], folder: Path) -> int:
     """Write a Kustomize component with all patches and new budgets; return the number of files.
 
     Raises:
-        PolicyError: the folder holds something, or cannot be written.
+        PolicyError: the folder is not empty, or cannot be written.
     """
     files = dict(_files(advised))
     try:
@@ -247,7 +247,7 @@ _WITHOUT = "without "
 
 
 def find_declined(workload: RolledWorkload) -> tuple[AbstractSet[Topic], str]:
-    """Return the topics on which a workload wants no advice, and what is wrong with its annotation, or an empty text.
+    """Return the topics on which a workload wants no advice, and the problem of its annotation, or an empty text.
 
     An annotation that is not understood declines nothing.
     """

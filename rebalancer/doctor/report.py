@@ -19,7 +19,7 @@ class Grade(enum.StrEnum):
     NOTE = "note"
     """Good to know; it may be wanted."""
     NOT_JUDGED = "notJudged"
-    """It could not be looked at; the message says why."""
+    """It could not be checked; the message has the reason."""
     WARNING = "warning"
     """Some pods are not moved, or not well, because of it."""
     PROBLEM = "problem"
@@ -38,18 +38,18 @@ class Finding:
     grade: Grade
     message: str
     advice: str = ""
-    """What to do about it; empty where nothing has to be done."""
+    """The advice on the finding; empty if nothing has to be done."""
     lines: tuple[str, ...] = ()
     """Lines to copy, as rules of a role."""
     cause: str = ""
     """The error in the message, which findings of other checks may have, too."""
     brief: str = ""
-    """The message where that error stands above."""
+    """The message if that error is shown above."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was checked, and the findings."""
+    """One check with its findings."""
 
     name: str
     """Stable name, as in ``rights``."""
@@ -108,7 +108,7 @@ def format_checks(checks: Sequence[Check]) -> list[Block]:
 
 
 def _lines(finding: Finding, *, known: bool) -> Iterator[Block]:
-    """Yield the lines of a finding; ``known``: its cause stands above."""
+    """Yield the lines of a finding; ``known``: its cause is shown above."""
     word, style = _WORDS[finding.grade]
     yield Passage(finding.brief if known else finding.message, _INDENT, label=word, style=style)
     if finding.advice:

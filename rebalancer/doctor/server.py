@@ -1,4 +1,4 @@
-"""Checks that ask the API server: the installed release and its policy, rights, metrics, the Lease, and the memory."""
+"""Checks that need the API server: the installed release and its policy, rights, metrics, the Lease, and the memory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Release:
     """What is known of a release."""
 
     name: str
-    """``namespace/name`` of what starts its runs, with its kind; empty if that is not known."""
+    """``namespace/name`` of the object that starts its runs, with its kind; empty if that is not known."""
     suspended: bool = False
     schedule: str = ""
     policy_map: str = ""
@@ -68,7 +68,7 @@ class Release:
     loaded: LoadedPolicy | None = None
     """Its policy, as its runs have it; None: it is not known, or not valid."""
     findings: tuple[Finding, ...] = ()
-    """What is wrong with it, and what could not be judged."""
+    """The problems of the release, and the checks that were not possible."""
 
     def load(self, flags: PolicyFlags, registry: Registry) -> LoadedPolicy | None:
         """Return its policy as changed by ``flags``; None if it is not known, or not valid.
@@ -201,8 +201,6 @@ class _JobTemplate(msgspec.Struct):
 
 
 class _Spec(msgspec.Struct, rename="camel"):
-    """Of a CronJob or a Deployment."""
-
     suspend: bool = False
     schedule: str = ""
     time_zone: str | None = None
@@ -219,12 +217,12 @@ class StarterObject(msgspec.Struct):
 
     @property
     def template(self) -> _Template:
-        """What its pods are made from."""
+        """The template of its pods."""
         of_jobs = self.spec.job_template
         return self.spec.template if of_jobs is None else of_jobs.spec.template
 
     def describe(self, kind: str) -> _Starter:
-        """Return what it says of the runs that it starts."""
+        """Return the properties of the runs that it starts."""
         spec, template = self.spec, self.template
         args = tuple(arg for one in template.spec.containers or () for arg in one.args or ())
         maps = (
@@ -269,7 +267,6 @@ def _with_policy(client: Client, known: Release, registry: Registry) -> Release:
 
 
 def _flags_of(args: tuple[str, ...]) -> PolicyFlags:
-    """Return the flags of a run that change its policy."""
     given = [arg.partition("=") for arg in args]
     values = {
         name: [value for key, _, value in given if key == name]
@@ -302,7 +299,7 @@ _GRANT = "the chart grants what its values ask for{values}; by hand, add to a ro
 
 
 def list_cron_jobs(client: Client) -> Sequence[Started] | None:
-    """Return what the CronJobs that are not suspended say; None if they may not be listed."""
+    """Return the data of the CronJobs that are not suspended; None if they may not be listed."""
     path, query, found = CRON_JOBS.path(), {"limit": str(_PAGE)}, list[Started]()
     try:
         while True:
@@ -316,7 +313,7 @@ def list_cron_jobs(client: Client) -> Sequence[Started] | None:
 
 
 def _describe_pods(one: StarterObject) -> Started:
-    """Return what a CronJob says: its own labels, and what its pods' template has."""
+    """Return the data of a CronJob: its own labels, and those of its pods' template."""
     template = one.template
     labels = {**(one.metadata.labels or {}), **(template.metadata.labels or {})}
     images = tuple(container.image for container in template.spec.containers or ())
@@ -332,7 +329,7 @@ class Known:
     """What is known of the release in a cluster before its state is read."""
 
     state: StateFlags
-    """Its Lease and its memory."""
+    """The Lease and the memory of the release."""
     unknown: UnknownState | None
     """Why these are not known; None if they are."""
     release: Release | None
@@ -380,7 +377,7 @@ def check_server(
 ) -> tuple[tuple[Check, ...], Document | None]:
     """Return the checks that need the server, and the memory if it can be read. A check without an answer does not prevent the others.
 
-    ``usage``: the source of measured usage; None if no strategy needs it, or it must not be asked.
+    ``usage``: the source of measured usage; None if no strategy needs it, or it must not be queried.
     """
     rights = _ask("rights", lambda: _rights(run, client, usage), "all that the policy needs")
     if usage is None and run.rules.needs_usage:
@@ -519,7 +516,7 @@ def _read_memory(
 
 
 def _judge_memory(document: Document | None, now: float) -> Iterator[Finding]:
-    """Yield what the memory says of the last run, and of those to come."""
+    """Yield what the memory shows about the last run, and about future ones."""
     if document is None:
         return
     if document.history:
@@ -533,7 +530,7 @@ def _judge_memory(document: Document | None, now: float) -> Iterator[Finding]:
 
 
 def _judge_failures(run: ActingRun, now: float) -> Iterator[Finding]:
-    """Yield what failed in the last run that tried moves, by what the API server said; of long ago only notes."""
+    """Yield the failures of the last run that tried moves, by the API server's answers; if it is long ago, only as notes."""
     grade = Grade.WARNING if now - run.at <= _RECENT else Grade.NOTE
     for (outcome, message), moves in group_failures(run.moves).items():
         pods = and_more([move.pod for move in moves], _SHOWN)

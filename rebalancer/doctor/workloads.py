@@ -53,7 +53,7 @@ class RolledWorkload(o.Workload, frozen=True, kw_only=True):
 
     spec: RolledSpec = RolledSpec()
     probes_known: bool = True
-    """False: it was read without probes and hooks, so that nothing is said of them."""
+    """False: it was read without probes and hooks, so that no advice on these is given."""
 
     @property
     def ref(self) -> str:
@@ -62,7 +62,7 @@ class RolledWorkload(o.Workload, frozen=True, kw_only=True):
 
     @property
     def replicas(self) -> int:
-        """Pods asked for; 1 where the spec does not say."""
+        """The requested number of pods; 1 if the spec has none."""
         return 1 if self.spec.replicas is None else self.spec.replicas
 
     @property

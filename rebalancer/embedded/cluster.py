@@ -254,7 +254,7 @@ class EmbeddedCluster(Administration):
         return Path(file.name).replace(path)
 
     def on_post(self, path: str, action: Callable[[], Json]) -> None:
-        """Have the server carry ``action`` out at a POST to ``path``, and answer what it returns."""
+        """Have the server call ``action`` at a POST to ``path``, and answer with its result."""
         self._api.actions[path] = action
 
     # -- state -------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ class EmbeddedCluster(Administration):
     def settle(self, timeout: float = _SETTLE_SECONDS) -> None:
         """Wait until nothing is pending, starting or terminating, except pods that fit on no node.
 
-        With a standing clock, time is advanced from event to event, ``timeout`` cluster seconds at most.
+        If the clock has no source, time is advanced from event to event, ``timeout`` cluster seconds at most.
 
         Raises TimeoutError, which names the objects that are still changing.
         """

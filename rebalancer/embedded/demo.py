@@ -167,7 +167,7 @@ LIVE: Mapping[str, tuple[str, Callable[[EmbeddedCluster], None]]] = {
     "new-nodes": ("a node has joined in each zone, empty", _add_nodes),
     "drained-return": ("a node of each zone was emptied and is back", _drain_and_return),
 }
-"""Name -> what has happened then, and how it is done."""
+"""Name of an event -> its description, and the function that causes it."""
 
 
 ZoneCounts = Mapping[str, Counter[str]]
@@ -340,7 +340,6 @@ class _Screen:
         self._bold, self._plain = ("\x1b[1m", "\x1b[0m") if out.isatty() else ("", "")
 
     def title(self, text: str) -> None:
-        """Write the heading of a part."""
         self._write(f"\n{self._bold}{text}{self._plain}\n{'=' * min(WIDTH, len(text))}\n")
 
     def say(self, text: str) -> None:
@@ -444,7 +443,6 @@ class _Demo:
     def _compare(
         self, before: list[PlacedPod], after: list[PlacedPod], moves: Sequence[dict[str, Any]]
     ) -> None:
-        """Show replicas per zone: before, predicted, now."""
         was, now = zone_counts(before), zone_counts(after)
         expected = predict_counts(was, moves)
         rows = [
@@ -523,7 +521,7 @@ DRIFTS_PATH = "/embedded/drifts/"
 
 
 class KeptError(RebalancerError):
-    """The kept cluster does not exist, or cannot be created; the message says what to do."""
+    """The kept cluster does not exist, or cannot be created; the message has the remedy."""
 
     exit_code = ExitCode.USAGE
 

@@ -21,17 +21,17 @@ class Durations:
     """Durations in the cluster, in seconds of its clock."""
 
     start_up: float = 3.0
-    """From a pod's binding until it is Ready (its annotation may say otherwise)."""
+    """Seconds from a pod's binding until it is Ready (an annotation of the pod takes precedence)."""
     shutdown: float = 2.0
     """From a pod's deletion until its containers have ended, if its grace period is not shorter."""
     node_start_up: float = 1.0
-    """From a node's creation until its kubelet reports Ready."""
+    """Seconds from a node's creation until its kubelet reports Ready."""
     monitor_grace: float = 50.0
-    """From a kubelet's last report until its node is unreachable (node-monitor-grace-period)."""
+    """Seconds from a kubelet's last report until its node is unreachable (node-monitor-grace-period)."""
     heartbeat: float = 300.0
     """Between two reports of a kubelet without changes (nodeStatusReportFrequency)."""
     job: float = 60.0
-    """How long a Job's pod runs (its annotation may say otherwise)."""
+    """Seconds for which a Job's pod runs (an annotation of the pod takes precedence)."""
     job_backoff: float = 10.0
     """Before a Job replaces its first failed or evicted pod; doubled for each further one."""
     orphan: float = 40.0
@@ -54,7 +54,7 @@ class Durations:
 class Engine:
     """Runs controllers until their queues are empty, and timers when they are due.
 
-    Callers hold the store's lock.
+    Callers must hold the store's lock.
     """
 
     def __init__(self, store: Store, timings: Durations) -> None:

@@ -121,7 +121,7 @@ def job(
     job_spec: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> Manifest:
-    """Return a Job; ``job_spec`` holds fields of its own spec (parallelism, backoffLimit, ...)."""
+    """Return a Job; ``job_spec``: fields of its own spec (parallelism, backoffLimit, ...)."""
     pod_template = template({"job": name}, pod_annotations, **{"restartPolicy": "Never", **spec})
     return {
         "apiVersion": "batch/v1",

@@ -124,7 +124,7 @@ def _row(snapshot: Snapshot, namespace: str, name: str) -> int | None:
 
 
 def find_named(snapshot: Snapshot, text: str) -> str:
-    """Return what a name is of: ``POD``, ``NODE`` or ``WORKLOAD``.
+    """Return the kind of the object with a name: ``POD``, ``NODE`` or ``WORKLOAD``.
 
     Raises:
         PolicyError: there is nothing of that name, or there are several kinds of it.

@@ -37,7 +37,7 @@ class Amount:
     """``millicores``, ``bytes``, or ``count``."""
     allocatable: int
     requested: int
-    """By all pods on the node, as the scheduler counts them."""
+    """The amount that all pods on the node request, as the scheduler counts it."""
     terminating: int
     """The part of ``requested`` by terminating pods."""
     used: int | None
@@ -74,17 +74,17 @@ class NodeFacts:
     unschedulable: bool
     leaving: bool
     notices: tuple[str, ...]
-    """What is announced of it, besides by taints."""
+    """The announcements about the node, other than taints."""
     landing: Schedulability
     emptying: NodeVerdict | None
-    """What happens to it, where a strategy empties nodes."""
+    """The decision of a strategy that empties nodes; None without one."""
     amounts: tuple[Amount, ...]
     gauges: tuple[tuple[str, Gauge, Gauge], ...]
     """(strategy, gauge now, gauge after the planned moves)."""
     pods: tuple[PodFacts, ...]
     """Moved pods first, then pods that break a rule, then the others; by name."""
     arrivals: tuple[Arrival, ...]
-    """By descending probability, then in the order of the plan."""
+    """The moves that may land on it, by descending probability, then in the order of the plan."""
 
 
 class NodeRecorder(Recorder):
@@ -106,7 +106,7 @@ class NodeRecorder(Recorder):
         self._before = _gauges(draft, self.node)
 
     def _note(self, snapshot: Snapshot) -> None:
-        """Record what is announced of the node; the planner knows more of it than its object says."""
+        """Record the announcements about the node; the planner knows more of them than its object."""
         self.leaving = bool(snapshot.nodes.leaving[self.node])
         self.notices = snapshot.nodes.notices.get(self.node, ())
 
@@ -177,7 +177,7 @@ def _whole(amount: float) -> float:
 def _arriving(chosen: Sequence[Chosen], node: int) -> Iterator[tuple[int, float]]:
     """Yield (position in the plan, probability) of each move that may land on ``node``.
 
-    The full prediction is used, because ``Move.landings`` holds the most probable nodes only.
+    The full prediction is used, because ``Move.landings`` has only the most probable nodes.
     """
     for place, move in enumerate(chosen):
         landings = move.landings

@@ -57,7 +57,7 @@ class PodFacts:
     name: str
     node: str | None
     owner: str | None
-    """``Kind/namespace/name``."""
+    """The owner as ``Kind/namespace/name``."""
     ready: bool
     terminating: bool
     protections: Mapping[str, str]
@@ -69,12 +69,12 @@ class PodFacts:
     code: str | None
     """ShownRefusal code of a pod that stays."""
     message: str
-    """Why it stays, or why its move is not carried out."""
+    """Why it is not moved, or why its move is not executed."""
     move: Outcome | None
     responders: tuple[EvictionResponder, ...] = ()
-    """What ends it after an EvictionRequest, the first to be asked first."""
+    """The components that end it after an EvictionRequest, in their order."""
     asked: bool = False
-    """Whether runs ask them, and do not evict it."""
+    """Whether runs create an EvictionRequest for it, instead of evicting it."""
     room: tuple[Outcome, ...] = ()
     """The moves that make room for it, in order."""
 
@@ -284,7 +284,7 @@ def format_ended(data: dict[str, Any], move: Outcome | None) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """A rule that a pod violates: the reason why a strategy asks for its move."""
+    """A rule that a pod violates: the reason why a strategy wants to move it."""
 
     strategy: str
     entry: Entry

@@ -30,10 +30,10 @@ class CodeMeaning:
 
     code: str
     about: str
-    """What it is said of, as in ``a pod that stays``."""
+    """What the code describes, as in ``a pod that stays``."""
     meaning: str
     advice: str = ""
-    """What changes it; empty where nothing has to be changed."""
+    """The advice on the code; empty if nothing has to be changed."""
 
 
 def member_texts(of: type[enum.StrEnum]) -> dict[str, str]:
@@ -120,7 +120,7 @@ def _name_pod(report: RunReport, facts: PodFacts, *, of_node: bool) -> str:
 
 
 def format_unaffected_pod(report: RunReport, facts: PodFacts) -> Passage:
-    """Return the text for a pod that no rule asks to move, with what forbids its eviction."""
+    """Return the text for a pod that no rule wants to move, with the reasons that forbid its eviction."""
     forbidden = "" if facts.may_move else f"; may not move: {forbidden_words(facts)}"
     if facts.decision is PodDecision.NOTHING:
         forbidden = f"; {forbidden_words(facts)}"
@@ -208,7 +208,7 @@ def outcome_of(report: RunReport, outcome: Outcome) -> str:
 def format_pod(
     report: RunReport, facts: PodFacts, landing: LandingExplanation, machines: Sequence[Block]
 ) -> list[Block]:
-    """Format the explanation of a pod: what the plan does with it, where it would land, and each node's answer.
+    """Format the explanation of a pod: the plan's decision, where it would land, and each node's answer.
 
     ``machines``: lines on what new machines would do for a pod that waits.
     """
@@ -235,7 +235,7 @@ def _owner_words(facts: PodFacts) -> str:
 
 
 def format_nodes(explanation: LandingExplanation, node: str | None = None) -> list[Block]:
-    """Format what each node, or only ``node``, answers a pod; equal answers are grouped."""
+    """Format the answer of each node, or only of ``node``, to a pod; equal answers are grouped."""
     texts = [f"Not predictable: {note}" for note in explanation.unmodelled]
     texts += [explanation.note] if explanation.note else []
     texts += [f"Assumed: {text}" for text in explanation.assumptions]

@@ -45,7 +45,7 @@ class RuleState:
     unmet: float
     """Pods that still have to move, without those that no move can fix."""
     unsatisfiable: str | None
-    """What no placement can fix and why, without the label; None if there is nothing."""
+    """The violations that no placement can fix, with the reason, without the label; None if there are none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,19 +97,19 @@ class WorkloadFacts:
     budgets: tuple[BudgetState, ...]
     """PodDisruptionBudgets that select its pods."""
     pods: tuple[PodFacts, ...]
-    """By name."""
+    """The pods of the workload, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """What a PodDisruptionBudget allows of the workload's pods."""
+    """The disruptions of the workload's pods that a PodDisruptionBudget allows."""
 
     budget: DisruptionBudget
-    """With what the API server allows."""
+    """The PodDisruptionBudget, with the number of disruptions that the API server allows."""
     pods: int
     """The workload's pods that it selects."""
     in_open_zones: int
-    """What runs allow of pods outside of closed zones: pods in these do not serve."""
+    """The disruptions that runs allow of pods outside of closed zones: pods in closed zones do not serve."""
     closed: str
     """The closed zones where it counts healthy pods; empty where there are none."""
 
@@ -430,7 +430,7 @@ def _moves(report: RunReport, facts: WorkloadFacts) -> Iterator[Block]:
 
 
 def _stays(facts: WorkloadFacts) -> Iterator[Block]:
-    """Yield the pods that stay although a rule asks for a move, grouped by rule and reason."""
+    """Yield the pods that are not moved although a rule requires it, grouped by rule and reason."""
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in facts.pods:
         if pod.decision is PodDecision.STAYS:
@@ -455,7 +455,7 @@ def _reason(pod: PodFacts) -> tuple[str, str]:
 
 
 def _others(facts: WorkloadFacts) -> Iterator[Block]:
-    """Yield the numbers of the other pods that stay, and why."""
+    """Yield the numbers of the other pods that are not moved, and why."""
     for decision, heading in (
         (PodDecision.FIXED, "Break a rule that the moves of others fix"),
         (PodDecision.FINE, "No rule asks for a move"),
@@ -467,23 +467,23 @@ def _others(facts: WorkloadFacts) -> Iterator[Block]:
 
 @dataclass(frozen=True, slots=True)
 class MovedPod:
-    """What is known of a pod that a run has moved."""
+    """The records of a pod that a run has moved."""
 
     ref: str
-    """``namespace/name``."""
+    """The pod as ``namespace/name``."""
     at: float
-    """Unix seconds."""
+    """Time of the move, in Unix seconds."""
     by: str
     """Name of the process, or of its pod; empty if it is not known."""
     owner: str
     """``Kind/namespace/name``; empty if it is not known."""
     why: str
     record: MoveRecord | None
-    """Of the memory; None where only an event is known."""
+    """The record in the memory; None if only an Event is known."""
 
 
 def find_moved(ref: str, document: Document, events: Iterable[MoveEvent]) -> MovedPod | None:
-    """Return what memory and events know of the last move of the pod ``[NAMESPACE/]NAME``; None if that is nothing."""
+    """Return the records in memory and Events of the last move of the pod ``[NAMESPACE/]NAME``; None if there are none."""
     recorded = _last_record(ref, document)
     event = max(events, key=lambda event: (event.at, event.pod), default=None)
     if recorded is None:

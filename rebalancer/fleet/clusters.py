@@ -89,7 +89,7 @@ class Fleet(Section):
     api_version: Literal["rebalancer/v1"] = Field(alias="apiVersion")
     kind: Literal["Fleet"]
     late_after: PositiveDuration = timedelta(minutes=15)
-    """A cluster that has reported nothing for so long is late."""
+    """Time without a report after which a cluster is late."""
     policies: tuple[PolicyByLabels, ...] = ()
     clusters: tuple[FleetCluster, ...]
 
@@ -150,7 +150,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """The result of a cluster's last observation."""
 
     at: Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
-    """When it ended, in Unix seconds."""
+    """The end of the observation, in Unix seconds."""
     exit_code: int
     error: str = ""
     """Why it failed before it had a report."""
@@ -162,7 +162,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """Moves that a run would make."""
     standstill: tuple[str, ...] = ()
     lost_with_zone: dict[str, _Count] = msgspec.field(default_factory=dict)
-    """Zone -> workloads of several pods that lose all of them if it goes; zones with most, without those of none."""
+    """Zone -> number of workloads of several pods that lose all of them with the zone; zones with most first, without zones of none."""
 
 
 def record_of(report: RunReport, exit_code: int, at: float) -> ClusterRecord:
@@ -228,7 +228,7 @@ class ClusterCondition(enum.StrEnum):
     """The condition of a cluster in the fleet's report; members are in order, worst first."""
 
     FAILED = "failed"
-    """It could not be read, and the last observation said why."""
+    """It could not be read; the last observation has the reason."""
     LATE = "late"
     """It has reported nothing for too long, or never."""
     STANDS_STILL = "stands still"
@@ -245,10 +245,10 @@ class ClusterLine:
 
     cluster: FleetCluster
     record: ClusterRecord | None
-    """None: it has never reported."""
+    """The last record of the cluster; None: it has never reported."""
     condition: ClusterCondition
     why: str
-    """In one line; empty where there is nothing to say."""
+    """The reason in one line; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +256,9 @@ class FleetReport:
     """All clusters at one time."""
 
     at: float
-    """Unix seconds."""
+    """Time of the report, in Unix seconds."""
     lines: tuple[ClusterLine, ...]
-    """Worst first."""
+    """The lines of all clusters, worst first."""
 
     @property
     def is_incomplete(self) -> bool:
@@ -348,7 +348,7 @@ def _cells(line: ClusterLine) -> tuple[str, ...]:
 
 
 def _zone_loss(record: ClusterRecord) -> str:
-    """Return how many workloads the worst zone takes with it, and its name."""
+    """Return how many workloads would be lost with the worst zone, and its name."""
     if record.error:
         return "-"
     zone, lost = max(

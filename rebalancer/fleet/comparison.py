@@ -2,8 +2,8 @@
 
 The result has means and spread, and for each measure which policy is better, with p.
 
-p answers: would the difference between two policies on these snapshots also appear on other snapshots? A pair is what
-snapshots of one cluster that say the same come to: those in one state, and those within an hour. The test is Fisher's
+p answers: would the difference between two policies on these snapshots also appear on other snapshots? A pair is the
+mean of the snapshots of one cluster that are not independent: those in one state, and those within an hour. The test is Fisher's
 randomisation test for pairs: if two policies were alike, each difference would be as likely with the other sign. p is
 the share of the assignments of signs whose sum is at least as far from 0. The interval holds the means for which that
 test has a p above 5 %: its ends are means of subsets of the differences (Hartigan, Using subsample values as typical
@@ -68,13 +68,13 @@ class Difference:
     high: float
     """The 95 % interval of the mean."""
     p: float
-    """Of this difference alone."""
+    """The p value of this difference alone, without correction."""
     least_p: float
-    """The smallest p that so many differences can have."""
+    """The smallest p that this number of differences can have."""
     differing: int
-    """Pairs whose difference is not 0; blocks of them, where neighbours are alike."""
+    """Number of pairs whose difference is not 0; of blocks of pairs, if neighbours are alike."""
     blocks: int = 0
-    """What the pairs count as, where neighbours in time are alike; 0: each stands for itself."""
+    """Number of independent blocks of pairs, if neighbours in time are alike; 0: each pair is independent."""
 
 
 def compare_pairs(differences: Floats) -> Difference:
@@ -184,7 +184,7 @@ class PairVerdict:
     first: str
     second: str
     difference: Difference
-    """``first`` minus ``second``."""
+    """The difference ``first`` minus ``second``."""
     p: float
     """Corrected for all comparisons of the report."""
     better: str
@@ -208,9 +208,9 @@ class PolicyResult:
     """Tasks that fell silent within the cycles."""
     measures: Mapping[str, PolicySummary]
     left: Mapping[str, LeftByRule]
-    """Rule -> the mean of what it leaves."""
+    """Rule -> the mean of the unmet rest."""
     warnings: tuple[tuple[str, int], ...]
-    """What runs warned of, and in how many tasks."""
+    """Warning of runs -> number of tasks with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class Comparison:
     paired_by: str
     """What a pair is: ``snapshot``, or ``draw`` if all snapshots have the same state."""
     states: int
-    """How many of the snapshots say something of their own: pairs, if not paired by draws."""
+    """How many of the snapshots are independent: pairs, if not paired by draws."""
     hours: float
     """The hours that the snapshots of known time cover, of all clusters together."""
     rows: tuple[Row, ...]
@@ -285,7 +285,7 @@ def _in_order(origins: Mapping[str, Origin]) -> dict[str, Origin]:
 
 
 def _group(snapshots: Mapping[str, Origin]) -> dict[str, str]:
-    """Return snapshot -> the first one that says the same: in one state with it, or of one cluster within an hour."""
+    """Return snapshot -> the first one that it depends on: in the same state, or of one cluster within an hour."""
     first: dict[str, str] = {}
     of_state: dict[str, str] = {}
     begun: dict[str, tuple[float, str]] = {}
@@ -440,11 +440,11 @@ Reached = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What is compared."""
+    """The inputs of a comparison."""
 
     policies: tuple[Rules, ...]
     snapshots: tuple[str, ...]
-    """Paths, each once."""
+    """The paths of the snapshots, each once."""
     draws: int
     seed: int
     setting: TaskSetting
@@ -506,7 +506,7 @@ def list_snapshots(named: Sequence[str]) -> list[str]:
 
     A file that is named in several ways counts once, by its first name; hidden files and folders do not count. A file
     that is named itself is read once, so that a wrong one is reported before the first simulation. Those of a
-    directory are not: one torn file is no reason to stop.
+    directory are not: one damaged file is no reason to stop.
 
     Raises:
         PolicyError: something does not exist, a directory holds no snapshot, or a named file is none.

@@ -26,7 +26,7 @@ _MAX_FAILURES = 20
 
 
 def document_of(comparison: Comparison, judge: str) -> ReportDocument:
-    """Return the comparison in all its forms; ``judge``: the policy that scored what is left."""
+    """Return the comparison in all its forms; ``judge``: the policy that scored the final states."""
     return ReportDocument(list(_blocks(comparison, judge)), as_data(comparison, judge))
 
 
@@ -69,7 +69,7 @@ LEGEND = (
 
 
 def title(comparison: Comparison) -> str:
-    """Return one line that says what was compared."""
+    """Return one line with what was compared."""
     tasks = len(comparison.rows) + len(comparison.failures)
     policies, snapshots = len(comparison.policies), len(comparison.snapshots)
     plural = "policy" if policies == 1 else "policies"
@@ -84,7 +84,7 @@ def _hours(hours: float) -> str:
 
 
 def describe_repeats(comparison: Comparison) -> str:
-    """Return a sentence on snapshots that say the same as others; empty if there are none."""
+    """Return a sentence on snapshots that depend on others; empty if there are none."""
     snapshots, states = len(comparison.snapshots), comparison.states
     if states >= snapshots:
         return ""

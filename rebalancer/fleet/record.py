@@ -49,7 +49,7 @@ class Recorded:
     removed: int
     """Files that the retention has removed."""
     note: str
-    """What was wrong with the cluster's clock, or empty."""
+    """A problem of the cluster's clock, or empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def record(
     With ``redactor`` no name is ever written.
 
     Raises:
-        ClusterReadError: the cluster could not be read; the folder stays as it is.
+        ClusterReadError: the cluster could not be read; the folder is not changed.
         PolicyError: the folder cannot be read or written.
     """
     capture = folder / _CAPTURE
@@ -129,8 +129,8 @@ def record(
 def prune(folder: Path, retention: Retention) -> int:
     """Remove the oldest snapshots until age and total size are within the retention; return the number removed.
 
-    The newest snapshot is always kept. By age at most half of all are removed in one go: where both clocks jump ahead
-    together, what is not older than it seems outlives that.
+    The newest snapshot is always kept. By age at most half of all are removed at once, so that recent snapshots survive if both clocks jump ahead
+    together.
     """
     files = list_files(folder)
     ages = _least_ages(files)

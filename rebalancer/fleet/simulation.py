@@ -1,4 +1,4 @@
-"""One simulation as a task: what a worker gets, how it is played, here or in several processes, and what is measured.
+"""One simulation as a task: its inputs, how it is played, here or in several processes, and its measures.
 
 A result depends on its task alone. So it is the same for any number of processes. Each worker process imports this module.
 """
@@ -42,9 +42,9 @@ class Rules(msgspec.Struct, frozen=True):
     """A policy as text, so that workers do not need its file."""
 
     name: str
-    """As the user has named it."""
+    """The name that the user has given."""
     text: str
-    """The effective policy in YAML, without what the scheduler's configuration says."""
+    """The effective policy in YAML, without the settings of the scheduler's configuration."""
     configuration: str = ""
     """The configuration of kube-scheduler that the policy names, in JSON; empty for none."""
 
@@ -53,7 +53,7 @@ class TaskSetting(msgspec.Struct, frozen=True):
     """The settings of all simulations of a comparison."""
 
     judge: Rules
-    """By whose rules the end of every simulation is scored."""
+    """The rules by which the end of every simulation is scored."""
     cycles: int = 20
     lifted: bool = False
     memory: bool = True
@@ -63,12 +63,12 @@ class Task(msgspec.Struct, frozen=True):
     """One policy on one snapshot, with landings drawn once."""
 
     number: int
-    """From 0; rows are in the order of the tasks."""
+    """The number of the task from 0; rows are in the order of tasks."""
     policy: Rules
     snapshot: str
-    """As the user has named it."""
+    """The name of the snapshot that the user has given."""
     source: str
-    """Where a worker reads it, whatever its working directory."""
+    """The path where a worker reads it, independent of its working directory."""
     draw: int
     """Number of the repetition, from 0: each one draws its landings anew."""
     seed: tuple[int, ...]
@@ -77,7 +77,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class LeftByRule(msgspec.Struct, frozen=True):
-    """What one strategy of the judging policy still counts at the end of a simulation, per entry of the cost."""
+    """The violations that one strategy of the judging policy counts at the end of a simulation, per entry of the cost."""
 
     hard: float
     soft: float
@@ -96,7 +96,7 @@ class Origin(msgspec.Struct, frozen=True):
     series: str = ""
     """The cluster and the place where its snapshots are kept."""
     at: float = 0.0
-    """When the snapshot was taken, in Unix seconds; 0: its file does not say it."""
+    """Time of the snapshot, in Unix seconds; 0: its file does not have it."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ class Row(msgspec.Struct, frozen=True):
     measures: Mapping[str, float]
     """Key of one of ``MEASURES`` -> value."""
     left: Mapping[str, LeftByRule]
-    """Strategy of the judge -> what it leaves."""
+    """Strategy of the judge -> its violations at the end."""
     warnings: tuple[str, ...] = ()
     origin: Origin = Origin()
 
@@ -126,7 +126,7 @@ class Failure(msgspec.Struct, frozen=True):
     snapshot: str
     draw: int
     error: str
-    """One line."""
+    """The error in one line."""
 
 
 Result = Row | Failure
@@ -142,7 +142,7 @@ class Measure:
     """One measure: its name, its words in reports, and which direction is better."""
 
     key: str
-    """Its key in JSON."""
+    """The key of the measure in JSON."""
     head: str
     """The title of its column in tables."""
     words: str
@@ -216,7 +216,7 @@ def _empty_nodes(snapshot: Snapshot) -> int:
 
 
 def _waves(played: Played) -> Iterator[list[Outcome]]:
-    """Yield the evictions of each wave. A restart does not count: the new pod is Ready before the old one goes."""
+    """Yield the evictions of each wave. A restart does not count: the new pod is Ready before the old one ends."""
     for cycle in played.simulation.cycles:
         waves: dict[int, list[Outcome]] = {}
         for outcome in cycle.outcomes:

@@ -45,7 +45,7 @@ READ_RULES = (
 """Rights for a dry run."""
 
 USAGE_RULES = tuple(AccessRule.of("list", resource) for resource in METRICS)
-"""Rights for a run, dry or not, whose policy judges nodes by what is really used."""
+"""Rights for a run, dry or not, whose policy judges nodes by measured usage."""
 
 AUTOSCALER_RULES = tuple(AccessRule.of("list", resource) for resource in ASKED_FOR)
 """Rights for a run, dry or not, whose policy has ``protect.afterScaling``."""
@@ -91,13 +91,13 @@ def act_rules(
 FOLLOW_RULES = tuple(
     AccessRule.of("watch", resource) for resource in LISTED if resource is not PODS
 )
-"""Rights to follow what was read from wave to wave. Without them a run lists it again, and its report says so."""
+"""Rights to watch, from wave to wave, the objects that were read. Without them a run lists them again, and its report notes that."""
 
 
 def list_pod_groups(groups: Resource) -> AccessRule:
     """Return the right to list PodGroups of one project.
 
-    Without it pods that name one of Kubernetes stay, and other gangs move as a whole or not at all.
+    Without it pods that name a PodGroup of Kubernetes are not moved, and other gangs move as a whole or not at all.
     """
     return AccessRule.of("list", groups)
 
@@ -109,7 +109,7 @@ POD_GROUP_RULES = (
 """Rights to read PodGroups. Runs use them for the kinds that pods name, ``snapshot`` for all kinds that are served."""
 
 CLAIM_RULES = tuple(AccessRule.of("list", resource) for resource in KARPENTER)
-"""Rights to read what Karpenter does with its nodes. Runs use them where nodes are Karpenter's; without them a note says what is not known."""
+"""Rights to read what Karpenter does with its nodes. Runs use them if nodes are Karpenter's; without them a note names what is not known."""
 
 MARK_RULES = (READ_NODE, CHANGE_NODE)
 """Rights for a run whose policy steers, and for ``rebalancer marks --clear``."""
@@ -121,7 +121,7 @@ ATTACHMENT_RULES = (AccessRule.of("list", VOLUME_ATTACHMENTS),)
 """Rights to wait until volumes are detached from an empty node. Its machine is ended then. Without them the node's status has to do."""
 
 EVENT_RULES = (AccessRule.of("create", EVENTS),)
-"""Rights to report evictions in Events. Without them a run goes on, and its report warns."""
+"""Rights to report evictions in Events. Without them a run continues, and its report warns."""
 
 DRAIN_RULES = (READ_NODE, CHANGE_NODE, READ_DAEMON_SET)
 """Rights to empty nodes, in addition to those of a run."""
@@ -255,7 +255,7 @@ _SYSTEM = "kube-system"
 
 
 def read_cluster_uid(client: Client) -> str:
-    """Return the uid of the namespace ``kube-system``: no other cluster has it, and nobody can set it.
+    """Return the uid of the namespace ``kube-system``: it is unique to the cluster, and no client can set it.
 
     The namespace is listed, which each run may do.
 

@@ -72,8 +72,7 @@ class Reflector:
         """Time of the client's clock at which it was last known to be current, by a watch that has ended."""
         self._relisting = threading.Lock()
         self._threads: list[threading.Thread] = []
-        """The last one follows. The others are of watches that were late and given up: they may still wait for an
-        answer."""
+        """The last one follows. The others are of watches that were late and given up: they may still wait for an answer."""
 
     @property
     def version(self) -> str:
@@ -262,7 +261,7 @@ class RunView:
         self._backlog: list[tuple[EventType, PodRecord]] | None = []
         """What happened to pods since that snapshot, for the run's listener; None where that is not known whole."""
         self._listed: set[str] = set()
-        """The kinds that were listed again when the budgets were asked for last."""
+        """The kinds that had been listed again at the last query of the budgets."""
         self._notes: dict[str, dict[str, None]] = {}
         """Why -> plurals."""
 
@@ -541,7 +540,7 @@ class ClusterCache:
     def catch_up(
         self, evicted: Collection[str], *kinds: str, listed: Collection[str] = ()
     ) -> set[str]:
-        """Wait until all watches are open and have reported the ``evicted`` pods; list again what is behind.
+        """Wait until all watches are open and have reported the ``evicted`` pods; list again the kinds whose watches are behind.
 
         With ``kinds``, only these; kinds in ``listed`` are not listed again. Return the kinds that were listed,
         including ``listed``.
@@ -631,7 +630,7 @@ class ClusterCache:
     # -- what the reflectors store ------------------------------------------------------
 
     def where(self, listing: Listing) -> Where[Any]:
-        """Return what to watch after a list."""
+        """Return where to watch after a list."""
         kind, form = listing.resource.kind, listing.content_type
         of_pods = listing.resource == PODS
         return Where(

@@ -1,4 +1,4 @@
-"""API calls in progress, and how each is ended in time, whatever the server does.
+"""API calls in progress, each of which can be ended in time, even if the server does not answer.
 
 A socket's time-out limits the silence between two pieces, so an answer that drips slowly never reaches it. Deadlines
 per read would have to be set on sockets deep in http.client and ssl. So one mechanism covers all phases of a
@@ -72,7 +72,7 @@ class Call:
     def hold(self, connection: socket.socket) -> None:
         """Register the connection's socket, so that the call can shut it down.
 
-        The descriptor is duplicated: TLS takes over the socket, and http.client closes it early.
+        The descriptor is duplicated: TLS replaces the socket, and http.client closes it early.
 
         Raises:
             CutOffError: the call is over.

@@ -61,7 +61,7 @@ class Captured:
     """The contents of a written snapshot file."""
 
     counts: Mapping[str, int]
-    """Kind -> objects."""
+    """Kind -> number of objects."""
     seconds: float
     read_bytes: int
     notes: tuple[str, ...]
@@ -83,9 +83,9 @@ def write_cluster_snapshot(
     """Write the current cluster to ``target`` (see ``rebalancer.snapshot.store``).
 
     Lists are read one after the other, pods first (finished pods only in the phases ``finished``), page by page.
-    Metrics from ``usage`` come last, HorizontalPodAutoscalers only with ``autoscalers``, only with ``events`` the Events that
-    say that a machine is on its way for a pod, and only with ``buffers`` CapacityBuffers and their PodTemplates; a note says if usage is unavailable. With ``redactor`` names are redacted
-    before anything is written; the lists are read in JSON then.
+    Metrics from ``usage`` come last, HorizontalPodAutoscalers only with ``autoscalers``, only with ``events`` the Events about
+    machines being launched for pods, and only with ``buffers`` CapacityBuffers and their PodTemplates; a note is added if usage
+    is unavailable. With ``redactor`` names are redacted before anything is written; the lists are read in JSON then.
 
     Raises:
         ForbiddenError: some lists are forbidden; the message names all of them.

@@ -36,11 +36,11 @@ _THROTTLED = frozenset({429})
 _FIRST_CONTACT_ATTEMPTS = 3
 """A server that has never answered is more likely misspelt than restarting."""
 LAST_WORDS = 6.0
-"""Seconds after a run's stop for what ends it: pods whose fate is open, the memory, the Lease. The chart's pod has
-10 from SIGTERM on, and the report takes some of them."""
+"""Seconds after a run's stop for its last requests: for pods whose outcome is open, the memory, the Lease. The chart's pod has
+10 from SIGTERM on, and the report uses some of them."""
 FINISHING = 2.0
-"""Seconds after a run's stop for the evictions that are left of a gang. An API server that answers takes hundreds in that time,
-and what ends the run has the rest of LAST_WORDS."""
+"""Seconds after a run's stop for the remaining evictions of a gang. A responsive API server handles hundreds in that time,
+and the run's last requests have the rest of LAST_WORDS."""
 _NO_ANSWER = (
     "it has not answered within {:g} s: check that an API server runs at this address, and not only a tunnel or load"
     " balancer in front of it; --request-timeout gives it more time"
@@ -113,7 +113,7 @@ class Client:
 
     @property
     def finishing(self) -> Client:
-        """The client for what is begun and of no use half done: it works for FINISHING seconds longer than this one.
+        """The client for work that is useless when half done: it works for FINISHING seconds longer than this one.
 
         It ends at once if nothing may be written any more, see :meth:`Stop.finishing`.
         """
@@ -210,7 +210,7 @@ class Client:
     def open_list(self, path: str, *, query: QueryParams | None = None, accept: str) -> Stream:
         """Open a long response that is read while it arrives; it counts as a concurrent request.
 
-        After a 429 it is requested again, at the time that the server says and within the limits; any other response
+        After a 429 it is requested again, at the time that the server gives and within the limits; any other response
         is returned.
 
         Raises:
@@ -378,7 +378,7 @@ class Client:
     ) -> float | None:
         """Return the seconds until the next attempt, ``wait`` or as ``asked``; None for no further attempt.
 
-        If the server asks for more time than is left (a proxy's Retry-After of an hour), one more attempt is made
+        If the server requests more time than is left (a proxy's Retry-After of an hour), one more attempt is made
         after a part of it. If the answer is the same, the run gives up.
         """
         attempts = self.limits.attempts
@@ -410,7 +410,7 @@ def connect(
     service account are tried in turn. ``environ`` also names the proxies.
 
     Raises:
-        ClusterReadError: no cluster is configured, or its configuration is invalid; says what to do.
+        ClusterReadError: no cluster is configured, or its configuration is invalid; the message has the remedy.
     """
     stop = stop or Stop(SystemClock())
     credentials = find_credentials(

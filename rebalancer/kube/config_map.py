@@ -180,8 +180,6 @@ class ConfigMapStore:
 
 
 class _Shape(msgspec.Struct):
-    """The fields that a ConfigMap must have."""
-
     class Meta(msgspec.Struct, rename="camel"):
         resource_version: str
 
@@ -190,14 +188,14 @@ class _Shape(msgspec.Struct):
 
 
 LABEL = "app.kubernetes.io/name=kube-rebalancer"
-"""Of all objects of the chart."""
+"""A label of all objects of the chart."""
 _OF_MEMORY = "-memory"
 _MAX_FLAGS = 5
 """In a message: whoever may make ConfigMaps may make many with our label."""
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 Reference = tuple[str, str]
-"""Namespace and name."""
+"""Namespace and name of an object."""
 
 
 class _Metadata(msgspec.Struct):

@@ -38,9 +38,9 @@ class ContextChoice:
     proxy: str | None
     user: str
     namespace: str
-    """Of the context; empty if it names none."""
+    """The namespace of the context; empty if it names none."""
     runs: str | None
-    """What has to be run or asked for credentials (an exec plugin's command, an auth provider)."""
+    """What provides the credentials when it is run or queried (an exec plugin's command, an auth provider)."""
     plugin: Mapping[str, Any] | None = None
     """The exec plugin as the file describes it, if there is one."""
     entries: Mapping[str, Sequence[tuple[Mapping[str, Any], Path]]] = field(
@@ -58,7 +58,7 @@ _WITHOUT = (
 def find_files(explicit: str | Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the kubeconfig files in kubectl's order: the flag, KUBECONFIG, ``~/.kube/config``.
 
-    No file is no error (the process may run inside a cluster), unless a file was asked for.
+    A missing file is no error (the process may run inside a cluster), unless the flag names it.
     """
     home = Path(environ.get("HOME") or "~")
     if explicit is not None:
@@ -431,7 +431,7 @@ def _ask(choice: ContextChoice) -> None:
 
 
 def _limit_time(ask: Callable[[], Any], what: str, call: Call) -> Any:
-    """Return the result of ``ask``, limited by ``call``: the library sets no time limit for plugins."""
+    """Return the result of ``ask``, within the time limit of ``call``: the library sets none for plugins."""
     try:
         return call.at_most(_PLUGIN_SECONDS).run(ask)
     except CutOffError as error:

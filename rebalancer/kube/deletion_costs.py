@@ -1,4 +1,4 @@
-"""Write deletion costs on pods, and take them back; those of other clients are never touched."""
+"""Write deletion costs on pods, and remove them; costs of other clients are never changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rebalancer.wire.kinds import PODS
 from rebalancer.wire.pods import DELETION_COST, OUR_DELETION_COST
 
 CHANGE_POD = AccessRule.of("patch", PODS)
-"""For a run whose policy has deletion-cost."""
+"""Right needed by a run whose policy has deletion-cost."""
 
 OF_OTHERS = "another client has written a deletion cost meanwhile"
 _CHANGED = "it changes faster than it can be written"
@@ -45,7 +45,7 @@ _decoder = msgspec.json.Decoder(_Pod)
 def write_costs(
     client: Client, costs: DeletionCosts, ended: Callable[[], str | None]
 ) -> DeletionCosts:
-    """Make the changes, several at once; return them with their outcomes. ``ended`` says why no more may be made."""
+    """Make the changes, several at once; return them with their outcomes. ``ended`` returns why no more may be made, or None."""
 
     def write(change: CostChange) -> CostChange:
         why = ended()

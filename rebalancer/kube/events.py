@@ -58,7 +58,7 @@ class Subject:
     name: str
     uid: str
     api_version: str = ""
-    """Known for the built-in kinds; others may be left empty."""
+    """The apiVersion of the object; may be empty for kinds that are not built in."""
 
     def reference(self) -> dict[str, str]:
         """Return the object as a core/v1 ObjectReference."""
@@ -76,9 +76,9 @@ class MoveEvent:
     """An event of a moved pod, as it was written."""
 
     pod: str
-    """``namespace/name``."""
+    """The pod as ``namespace/name``."""
     at: float
-    """Unix seconds."""
+    """Time of the event, in Unix seconds."""
     by: str
     owner: str
     """``Kind/namespace/name``; empty if it has none."""

@@ -51,9 +51,9 @@ class AnswerKind(enum.Enum):
     RESTARTED = "restarted"
     """The rollout has been restarted."""
     REQUESTED = "requested"
-    """The responders of the pod are asked to end it."""
+    """An EvictionRequest asks the responders of the pod to end it."""
     DROPPED = "dropped"
-    """Not asked for: as the Deployment is now, a restart would leave a gap."""
+    """Not requested: with the present Deployment a restart would leave a gap."""
     BLOCKED = "blocked"
     """429 with cause DisruptionBudget: the PodDisruptionBudget allows none now.
 
@@ -64,7 +64,7 @@ class AnswerKind(enum.Enum):
     CHANGED = "changed"
     """409: another pod has the name now, or something changed at the same moment; read it again."""
     GONE = "gone"
-    """404."""
+    """Answer 404: the pod no longer exists."""
     MISCONFIGURED = "misconfigured"
     """500: more than one PodDisruptionBudget selects the pod; no eviction of it will ever succeed."""
     FORBIDDEN = "forbidden"
@@ -72,8 +72,8 @@ class AnswerKind(enum.Enum):
     FAILED = "failed"
     """Refused in another way (an admission webhook, say), or the server could not be reached at all."""
     LOST = "lost"
-    """No answer that says what happened: the connection broke, a 5xx, an answer of something else than an API server.
-    Whether it happened must be read from the pod."""
+    """The result is unknown: the connection broke, a 5xx, or an answer of something else than an API server.
+    Whether the pod was evicted must be read from the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ class EvictionAnswer:
 
     kind: AnswerKind
     message: str
-    """The server's own words, or what is to be done."""
+    """The server's own words, or the remedy."""
     retry_after: float | None = None
-    """Seconds the server asks to wait before another attempt."""
+    """Seconds that the server requests to wait before another attempt."""
 
 
 class _Preconditions(msgspec.Struct):
@@ -118,7 +118,7 @@ def evict(
     dry_run: bool = False,
     grace_period_seconds: int | None = None,
 ) -> EvictionAnswer:
-    """Ask the API server to evict the pod if it still has this ``uid``.
+    """Request the eviction of the pod if it still has this ``uid``.
 
     Never raises for errors of the server or the network, and never repeats a request that may have been received:
     every result is an :class:`EvictionAnswer`. ``grace_period_seconds``: None keeps the pod's own.
@@ -295,7 +295,7 @@ _decoder = msgspec.json.Decoder(_Pod)
 
 
 def decode_pod(body: bytes, now: float | None = None) -> PodView:
-    """Parse the pod in ``body``. ``now``: Unix seconds for opt-outs with an end; None: they all hold.
+    """Parse the pod in ``body``. ``now``: Unix seconds for opt-outs with an end; None: they all apply.
 
     Raises:
         ClusterReadError: ``body`` is not a pod.
@@ -367,18 +367,18 @@ class Restart:
     at: str
     """Value of the annotation: a time (RFC 3339)."""
     seconds: float
-    """For each read."""
+    """Time limit of each read, in seconds."""
     replicas: int = 1
     """How many the Deployment had when it was planned on: with others, another number of pods would move."""
     ordered: bool = False
-    """A user ordered the pod to leave: an annotation of the Deployment that it stays does not apply."""
+    """A user ordered the eviction: an annotation of the Deployment that forbids it does not apply."""
     dry_run: bool = False
-    """The server says what it would answer, and changes nothing."""
+    """The server returns the answer that it would give, and changes nothing."""
     _selector: dict[str, str] = field(default_factory=dict)
     """Labels of the Deployment's ReplicaSets."""
 
     def ask(self) -> EvictionAnswer:
-        """Ask for the restart if the pod still belongs to the Deployment, which must be settled and able to surge.
+        """Request the restart if the pod still belongs to the Deployment, which must be settled and able to surge.
 
         Never raises for errors of the server or the network. The resourceVersion that was read is a precondition:
         concurrent changes of other clients are never overwritten.

@@ -1,4 +1,4 @@
-"""EvictionRequests (KEP-4563): list them, ask for the end of a pod, and withdraw that."""
+"""EvictionRequests (KEP-4563): list them, create the request to end a pod, and withdraw it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from rebalancer.wire.times import unix_seconds
 _LIST = AccessRule.of("list", EVICTION_REQUESTS)
 _PATCH = AccessRule.of("patch", EVICTION_REQUESTS)
 LIST_REQUESTS = (_LIST,)
-"""For a run, dry or not, whose policy has ``method.evictionRequests``."""
+"""Right needed by a run, dry or not, whose policy has ``method.evictionRequests``."""
 REQUEST_RULES = (
     AccessRule.of("create", EVICTION_REQUESTS),
     _PATCH,
 )
-"""For a run that moves pods under such a policy, beside LIST_REQUESTS."""
+"""Rights needed, beside LIST_REQUESTS, by a run that moves pods under such a policy."""
 ASKED_AT = "rebalancer/asked-at"
-"""Annotation of a request of ours: the time of the newest ask. One that was withdrawn because its run had to end has none."""
+"""Annotation of our requests: the time of the newest one. A request that was withdrawn because its run had to end has none."""
 _FIELD_MANAGER = "kube-rebalancer"
 _APPLY = "application/apply-patch+yaml"
 
@@ -38,7 +38,7 @@ _FOR_GOOD = {
     "EvictionInvalid": "the API refuses it",
     _NO_RESPONDER: "no responder is left to end the pod",
 }
-"""Reason of the condition Failed -> what it says. A request that its requesters have withdrawn is Failed, too."""
+"""Reason of the condition Failed -> its meaning. A request that its requesters have withdrawn is Failed, too."""
 
 
 class _Target(msgspec.Struct):
@@ -129,9 +129,9 @@ def _fold(one: _Request, target: _Target) -> EvictionRequest:
 
 
 def ask(client: Client, namespace: str, pod: str, uid: str, at: str) -> EvictionAnswer:
-    """Ask for the end of a pod. ``at``: the time (RFC 3339).
+    """Request the end of a pod. ``at``: the time (RFC 3339).
 
-    Never raises for errors of the server or the network. The request belongs to the pod, and goes with it.
+    Never raises for errors of the server or the network. The request belongs to the pod, and is deleted with it.
     """
     return _apply(client, namespace, pod, uid, "Eviction", {ASKED_AT: at})
 
@@ -139,13 +139,13 @@ def ask(client: Client, namespace: str, pod: str, uid: str, at: str) -> Eviction
 def withdraw(client: Client, namespace: str, pod: str, uid: str, at: str | None) -> EvictionAnswer:
     """Withdraw our request: responders that have not begun never do, and the active one should cancel.
 
-    ``at``: when it was asked for, if it was in vain; None: it may be asked for again at once.
+    ``at``: the time of an unsuccessful request; None: the pod may be requested again at once.
     """
     return _apply(client, namespace, pod, uid, "Withdrawn", {} if at is None else {ASKED_AT: at})
 
 
 def _find_other(client: Client, namespace: str, uid: str) -> str:
-    """Return what an object of others says that has the name of our request; empty if there is none."""
+    """Return a message about another client's object with the name of our request; empty if there is none."""
     try:
         listed = list_requests(client, namespace, request_name(uid)) or ()
     except ClusterReadError:

@@ -1,4 +1,4 @@
-"""Errors in talking to the API server, as sentences that say what to do."""
+"""Errors of requests to the API server, as sentences with the remedy."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def _account_in(said: str) -> str:
 
 
 class ForbiddenError(ClusterReadError):
-    """RBAC denied the request; ``missing`` holds the rules to add.
+    """RBAC denied the request; ``missing``: the rules to add.
 
-    ``account``: who was denied; empty where neither the caller nor the API server, by ``said``, names it.
+    ``account``: the denied account; empty if neither the caller nor the API server, by ``said``, names it.
     """
 
     def __init__(self, missing: Iterable[AccessRule], said: str = "", account: str = "") -> None:
@@ -98,7 +98,7 @@ class ForbiddenError(ClusterReadError):
 
 
 _NO_SUCH_PATH = b"404 page not found"
-"""What an API server answers where it has nothing: the words of Go's HTTP server, in plain text."""
+"""The answer of an API server for an unknown path: the text of Go's HTTP server."""
 
 
 class StatusError(ClusterReadError):
@@ -110,7 +110,7 @@ class StatusError(ClusterReadError):
 
 
 class NotServedError(StatusError):
-    """The API server itself says that it does not serve the resource, or has no such object."""
+    """The API server itself (not a proxy) answers that it does not serve the resource, or has no such object."""
 
 
 class NotStreamedError(Exception):
@@ -166,7 +166,7 @@ class ApiStatus(msgspec.Struct, frozen=True):
     reason: str = ""
     code: int = 0
     status: str = ""
-    """``Success`` or ``Failure``."""
+    """Either ``Success`` or ``Failure``."""
     details: StatusDetails | None = None
     metadata: ListMetaOfStatus | None = None
 
@@ -196,15 +196,15 @@ def status_of(body: bytes) -> ApiStatus:
 
 
 def says_missing(status: int, body: bytes) -> bool:
-    """Return whether the API server itself says that the object does not exist.
+    """Return whether the API server itself answers that the object does not exist.
 
-    A proxy, or a server that does not serve the kind, answers 404 as well, in words of its own: that says nothing of the object.
+    A proxy, or a server that does not serve the kind, also answers 404, with another text: that tells nothing about the object.
     """
     return status == 404 and status_of(body).code == 404
 
 
 def says_not_served(status: int, body: bytes) -> bool:
-    """Return whether the API server itself says that it does not serve a path; a proxy's 404 has other words."""
+    """Return whether the API server itself answers that it does not serve a path; a proxy's 404 has another text."""
     return says_missing(status, body) or (status == 404 and body.strip() == _NO_SUCH_PATH)
 
 

@@ -43,8 +43,7 @@ class Lease:
 
     ``duration`` is in seconds. Times are the server's (its Date header).
 
-    As in client-go's leader election, no clock decides that another holder is dead, since no two clocks agree for
-    certain: a Lease that looks expired is acquired only after it was watched for its whole duration without a
+    As in client-go's leader election, no clock decides that another holder is dead, since clocks may differ: a Lease that looks expired is acquired only after it was watched for its whole duration without a
     change. A living holder renews it three times in that time. Unlike client-go, a Lease that does not look expired
     ends the attempt at once, since the next run comes anyway: only the run after a killed one waits.
     """
@@ -102,7 +101,7 @@ class Lease:
     ) -> tuple[Mapping[str, Any], float] | LeaseTaken:
         """Wait until the Lease is free, is ours, or has expired; return it with the server's time.
 
-        Return who holds it instead if we may not wait, if the holder still renews it, or once the run must end.
+        Return its holder instead if we may not wait, if the holder still renews it, or once the run must end.
         """
         watched: _Watched | None = None
         lease, now = self.read(self.client)
@@ -282,8 +281,6 @@ class AcquiredLease:
 
 
 class _Shape(msgspec.Struct):
-    """The fields that a Lease must have."""
-
     class Meta(msgspec.Struct, rename="camel"):
         resource_version: str
 
@@ -307,7 +304,7 @@ class _Watched:
 
 
 def is_final(error: ClusterReadError) -> bool:
-    """Return whether a renewal is refused permanently: it is forbidden, or the API server says that there is no Lease."""
+    """Return whether a renewal is refused permanently: it is forbidden, or the API server answers that there is no Lease."""
     return isinstance(error, ForbiddenError | NotServedError)
 
 

@@ -37,7 +37,7 @@ from rebalancer.wire.protobuf import PROTOBUF, BrokenListError
 T = TypeVar("T")
 
 Decode = Callable[[Response], tuple[T, ListMeta]]
-"""Turns one answer into whatever the reader wants of a page, and the list's metadata."""
+"""Decodes one answer into the reader's form of a page, and the list's metadata."""
 
 _RESTARTS = 1
 
@@ -52,7 +52,7 @@ class Listing:
 
     resource: Resource
     items_version: str = ""
-    """resourceVersion of the list: where a watch may go on from."""
+    """resourceVersion of the list, from which a watch may continue."""
     content_type: str = ""
     """Content type of the response: JSON or protobuf."""
     server_date: float | None = None
@@ -84,11 +84,11 @@ def read_pages(
 
     ``selector`` is a field selector; without ``namespace`` all are read. All pages belong to one version of the list (the server keeps it by the
     continue token). If that version is compacted, :class:`ListExpiredError` is raised and the caller starts again;
-    with ``may_restart`` false the remaining pages come from a newer version, and a note says so.
+    with ``may_restart`` false the remaining pages come from a newer version, and a note is added.
 
     Raises:
         ListExpiredError: see above.
-        ForbiddenError: RBAC denied it; names the rule.
+        ForbiddenError: RBAC denied it; the error names the rule.
         ClusterReadError: the list could not be read completely.
     """
     resource = listing.resource
@@ -217,7 +217,7 @@ class ListDecoder(Protocol[T_co]):
 
 
 Decoders = Mapping[str, Callable[[], ListDecoder[T]]]
-"""Content type -> decoder, in the order in which they are asked for."""
+"""Content type -> decoder, in the order of preference in the Accept header."""
 
 
 class _Protobuf(ListDecoder[T]):
@@ -318,7 +318,7 @@ def decode_response(decoders: Decoders[T], response: Response) -> tuple[list[T],
 R = TypeVar("R")
 
 _Take = Callable[[Iterable[T]], object]
-"""Takes objects in."""
+"""Receives decoded objects."""
 
 
 def phase_selector(finished: frozenset[str]) -> str:
@@ -330,7 +330,7 @@ def phase_selector(finished: frozenset[str]) -> str:
 
 
 PAGE = 500
-"""Objects per page where lists are read in pages, as client-go does."""
+"""Objects per page when lists are read in pages, as in client-go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,7 +483,7 @@ def _if_served(pages: Iterator[T], resource: Resource) -> Iterator[T]:
 
 
 STREAMS_SINCE = (1, 33)
-"""The first version whose server does not hold an unlimited list in memory."""
+"""The first version whose server does not keep an unlimited list in memory."""
 _PIECE = 1 << 17
 
 

@@ -6,8 +6,8 @@ the present. It could send protobuf, too; JSON is what all servers support. With
 reports what it does not know.
 
 Each query is sent once, for the server's current time. Nothing is guessed: a node with two samples, or with an
-invalid value, counts as not measured, and its object says why; a response of another form than the policy says is an
-error. Source: Prometheus' HTTP API, ``/api/v1/query``.
+invalid value, counts as not measured, and its object has the reason; a response in another form than the policy defines is
+an error. Source: Prometheus' HTTP API, ``/api/v1/query``.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _MAX_REFUSAL = 1 << 14
 
 
 class NotMeasuredError(Exception):
-    """A list of measurements is missing or incomplete; the message says why."""
+    """A list of measurements is missing or incomplete; the message has the reason."""
 
 
 class UsageSource(Protocol):
     """A source of NodeMetrics and PodMetrics."""
 
     rules: tuple[AccessRule, ...]
-    """What has to be allowed at the API server."""
+    """The rights that it needs at the API server."""
     advice: str
-    """What to do where it gives nothing."""
+    """The advice to the user if it provides nothing."""
 
     def name(self, resource: Resource) -> str:
         """Return this list's name for messages."""
@@ -79,18 +79,18 @@ class MetricsList:
 
     listing: Listing
     fold: Fold
-    """Holds nothing but what was measured."""
+    """The measured values."""
     trouble: str | None = None
     """Why nothing is known, if so."""
 
 
 def read_metrics(source: UsageSource, resource: Resource, stop: threading.Event) -> MetricsList:
-    """Read NodeMetrics or PodMetrics in one attempt; if it fails, ``trouble`` says why.
+    """Read NodeMetrics or PodMetrics in one attempt; if it fails, ``trouble`` has the reason.
 
     ``stop`` aborts reading.
 
     Raises:
-        ForbiddenError: RBAC denied it; names the rule.
+        ForbiddenError: RBAC denied it; the error names the rule.
         ClusterReadError: our credentials were rejected.
     """
     metrics = MetricsList(Listing(resource), Fold())
@@ -318,7 +318,7 @@ class PrometheusSource:
         """Yield a NodeMetrics for each node in any query.
 
         Raises:
-            NotMeasuredError: a value is not a share although the policy says ``unit: share``.
+            NotMeasuredError: a value is not a share although the policy has ``unit: share``.
         """
         share = self._settings.unit == "share"
         for key in sorted(set().union(*asked.values())):
@@ -389,7 +389,7 @@ def _content(answer: HttpAnswer) -> tuple[_Data, list[str]]:
     """Return the data of a response, and its warnings.
 
     Raises:
-        ValueError: the response is an error, or not a vector; the message says which.
+        ValueError: the response is an error, or not a vector; the message names which.
     """
     try:
         content = _answers.decode(answer.body)

@@ -41,7 +41,7 @@ class Finished:
     unread: str | None
     """The controller that has not read its result yet, in words; None once all have.
 
-    Its result would be lost with it: the Job or the Workflow would take the work for failed.
+    If the pod is deleted before, its result is lost: the Job or the Workflow would count the work as failed.
     """
 
 
@@ -50,7 +50,7 @@ class NodePods:
     """The pods on some nodes."""
 
     living: Snapshot
-    """Of these nodes and their pods alone; those that have ended are in its ``finished``."""
+    """The snapshot of these nodes and their living pods; finished pods are in its ``finished``."""
     finished: tuple[Finished, ...]
     overdue: Mapping[str, float] = field(default_factory=dict)
     """``namespace/name`` of the pods that are being deleted -> seconds since the end of their grace period."""
@@ -80,8 +80,6 @@ def read_node_pods(
 
 @dataclass(slots=True)
 class _Pods:
-    """All pods of one node."""
-
     date: float | None = None
     """The server's time, Unix seconds."""
     records: list[PodRecord] = field(default_factory=list)

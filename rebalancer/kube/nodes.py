@@ -1,8 +1,8 @@
 """Read one Node, and change our fields of it: the cordon, annotations, taints, conditions.
 
 A change is a patch with the uid and the resourceVersion that were read as preconditions, so that it never overwrites
-a concurrent change of another client. That of conditions is a strategic merge patch of the status: the API server
-merges them by type, so that those of the kubelet and of others stay. The kubelet patches in the same way, and keeps ours.
+a concurrent change of another client. Conditions are changed by a strategic merge patch of the status: the API server
+merges them by type, so that the conditions of other clients are kept. The kubelet patches in the same way, and keeps ours.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ READ_NODE = AccessRule.of("get", NODES)
 CHANGE_NODE = AccessRule.of("patch", NODES)
 CHANGE_CONDITIONS = AccessRule("patch", "", f"{NODES.plural}/status")
 ConditionJson = Mapping[str, Any]
-"""A condition as in JSON; in a patch, fields that are not named stay, and ``$patch: delete`` removes the one of the type."""
+"""A condition in JSON; in a patch, fields that are not named are kept, and ``$patch: delete`` removes the condition of that type."""
 _SECONDS = 10.0
-"""For one read or change: an API server that answers takes milliseconds, and a pod may be waiting for a mark."""
+"""Seconds for one read or change: a responsive API server needs milliseconds, and a pod may be waiting for a mark."""
 _ATTEMPTS = 5
 """The kubelet and the node controller write a node every few seconds."""
 
@@ -50,13 +50,13 @@ class NodeView:
     kubelet: str = ""
     """Version of the kubelet, empty where it is not known."""
     volumes: tuple[str, ...] = ()
-    """Those that are attached to it, as the attach-detach controller names them."""
+    """The volumes that are attached to it, by the attach-detach controller's names."""
     conditions: tuple[ConditionJson, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """The fields of a Node to change; other fields stay."""
+    """The fields of a Node to change; other fields are not changed."""
 
     unschedulable: bool | None = None
     annotations: Mapping[str, str | None] = field(default_factory=dict)

@@ -52,13 +52,13 @@ class Readings:
 
     server: str
     server_version: str
-    """As it calls itself: ``v1.36.3``."""
+    """The server's version in its own form: ``v1.36.3``."""
     clock_skew: float | None
     """Seconds by which the server's clock is ahead of ours, to within a second; None if it has none."""
     read_bytes: int
     seconds: float
     notes: tuple[str, ...]
-    """What the reader of a report should know: a list that was not of one moment, or took the long way."""
+    """Notes for the report: lists that are not of one moment, or had to be read in pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ClusterReading:
     snapshot: Snapshot
     readings: Readings
     kept: Kept | None = None
-    """What it takes to follow the cluster from here on, if that was asked for."""
+    """The data needed to follow the cluster from here on, if requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Kept:
     fold: Fold
     how: ListOptions
     listings: tuple[Listing, ...]
-    """Pods first."""
+    """The lists that were read, pods first."""
     snapshot: Snapshot
     at: float
     """The client's monotonic time when the snapshot was captured."""
@@ -91,7 +91,7 @@ class ServerVersion:
     numbers: tuple[int, int]
     text: str
     date: float | None = None
-    """When it said so, Unix seconds by its own clock; None if it does not say."""
+    """Time of the answer, in Unix seconds by the server's clock; None if the server does not send it."""
 
 
 def read_cluster(
@@ -114,7 +114,7 @@ def read_cluster(
     and others send pages of ``PAGE``; all servers do so after a long response was interrupted. ``clock`` is our own,
     Unix seconds: ``captured_at`` is the server's time (its Date header at the first page of pods) unless it sends
     none. With ``keep``, the data are kept, so that changes can be followed. Measured usage is read from ``usage``;
-    if it is unavailable, a note says so, and usage is unknown. Of finished pods only those in the phases
+    if it is unavailable, a note is added, and usage is unknown. Of finished pods only those in the phases
     ``finished`` are read, and HorizontalPodAutoscalers only with ``autoscalers``. ``progress`` is called while pods
     arrive. ``jobs`` gets the metadata of all Jobs, of which the snapshot keeps those with pods.
 

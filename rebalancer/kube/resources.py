@@ -16,7 +16,7 @@ class AccessRule:
     resource: str
     """Plural, with the subresource (``pods/eviction``), or the path of a non-resource URL."""
     namespace: str = ""
-    """Where it is needed; empty for the whole cluster."""
+    """The namespace where the right is needed; empty for the whole cluster."""
     name: str = ""
     """The one object it is needed for, if it is one."""
 

@@ -1,4 +1,4 @@
-"""Read what few runs need, and find what few servers have.
+"""Read kinds that few runs need, and detect kinds that few servers have.
 
 Attached volumes, groups of pods, Karpenter's NodeClaims, devices and claims for them (dynamic resource allocation), policies of
 namespaces, and CapacityBuffers with their PodTemplates.
@@ -67,7 +67,7 @@ class _Meta(msgspec.Struct):
 
 class _Source(msgspec.Struct, rename="camel"):
     persistent_volume_name: str | None = None
-    """None where the volume stands in a pod."""
+    """None if the volume is defined in a pod."""
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -141,12 +141,12 @@ _OF_KUBERNETES = frozenset({POD_GROUPS.group, OF_DEVICES[0].group})
 
 
 def _matters(client: Client, resource: Resource, error: ClusterReadError) -> bool:
-    """Return whether objects are there that could not be read.
+    """Return whether objects may exist that could not be read.
 
-    A right may be missing on what no server has: which versions it serves is said to everybody, whatever their rights.
+    A right may be missing for a kind that the server does not serve: every client may read which versions it serves.
 
     Raises:
-        ClusterReadError: ``error``, if it is about kinds of Kubernetes and no missing right. A project whose API is broken stops no run.
+        ClusterReadError: ``error``, if it concerns kinds of Kubernetes and no missing right. A broken API of another project stops no run.
     """
     if not isinstance(error, ForbiddenError):
         if resource.group in _OF_KUBERNETES:
@@ -233,15 +233,15 @@ def find_karpenter(client: Client) -> tuple[tuple[Resource, ...], tuple[str, ...
 
 
 DEVICE_RULES = tuple(AccessRule.of("list", one) for one in OF_DEVICES)
-"""Rights to read devices and claims. Runs use them where pods have claims, ``snapshot`` always; without them such pods stay."""
+"""Rights to read devices and claims. Runs use them if pods have claims, ``snapshot`` always; without them such pods are not moved."""
 _STAY = "pods with resource claims, or with extended resources that no node offers, stay: devices could not be read"
 
 
 def read_devices(client: Client, snapshot: Snapshot) -> tuple[Snapshot, tuple[str, ...]]:
-    """Return the snapshot with the devices that pods have and ask for, and notes on what may not be read.
+    """Return the snapshot with the devices that pods have and request, and notes on what may not be read.
 
-    Without pods with claims, or with extended resources, no request is sent. For the latter DeviceClasses are read, and the
-    others where one stands behind such a resource. Without the right, what a node offers is taken for one of device plug-ins.
+    Without pods with claims, or with extended resources, no request is sent. For extended resources DeviceClasses are read,
+    and the other kinds if a DeviceClass provides such a resource. Without the right, a node's resource is assumed to be a device plug-in's.
 
     Raises:
         ClusterReadError: a list could not be read, for another reason than a missing right.
@@ -292,7 +292,7 @@ def _list_served(client: Client, resource: Resource) -> list[Any] | None:
 
 
 NAMESPACE_POLICY_RULES = (AccessRule.of("list", CONFIG_MAPS, name=CONFIG_MAP),)
-"""For a run, dry or not, whose policy has ``namespacePolicies``. RBAC grants a list of one name to who asks for that name."""
+"""For a run, dry or not, whose policy has ``namespacePolicies``. RBAC grants a list of one name to a request for that name."""
 
 
 class _PolicyConfigMap(msgspec.Struct):
@@ -311,7 +311,7 @@ class ListedPolicy:
 
     metadata: o.ObjectMeta
     text: str | None
-    """None: the ConfigMap has no such key. Of a text that is too long only so much that this shows."""
+    """The policy's text, cut off if it is too long; None: the ConfigMap has no such key."""
 
 
 _POLICIES_AT_ONCE = 20
@@ -349,7 +349,7 @@ _VERSIONS = ("v1beta1", "v1alpha1")
 LIST_BUFFERS = AccessRule.of("list", CAPACITY_BUFFERS)
 GET_TEMPLATES = AccessRule.of("get", POD_TEMPLATES)
 BUFFER_RULES = (LIST_BUFFERS, GET_TEMPLATES)
-"""For a run, dry or not, whose policy counts buffers (``capacity.buffers``)."""
+"""Rights needed by a run, dry or not, whose policy counts buffers (``capacity.buffers``)."""
 
 
 def read_buffers(client: Client, snapshot: Snapshot) -> tuple[Buffer, ...]:

@@ -49,20 +49,19 @@ class Limits:
     read: float = 30.0
     """Longest silence while an answer is awaited or read."""
     deadline: float = 120.0
-    """For one call with all its attempts."""
+    """Seconds for one call with all its attempts."""
     first_answer: float = 15.0
-    """For one call with all its attempts, as long as the server has answered none at all."""
+    """Seconds for one call with all its attempts, as long as the server has not answered any request."""
     attempts: int = 6
     first_wait: float = 0.5
-    """Doubles from attempt to attempt ..."""
+    """Pause before the second attempt, in seconds; it doubles with each attempt."""
     longest_wait: float = 15.0
-    """... up to here. A Retry-After that asks for more is kept to only so long, and only once."""
+    """Longest pause between attempts, in seconds. A longer Retry-After is shortened to it, and only once."""
     grace: float = 1.0
     """For the answer to a write that is under way when the run must end."""
     follow: FollowLimits = FollowLimits()
     compressed: bool = False
-    """Whether to ask for compressed answers: less than a tenth of the bytes, a third more of the API server's
-    CPU."""
+    """Whether to request compressed answers: less than a tenth of the bytes, a third more of the API server's CPU."""
 
     def within(self, seconds: float) -> Limits:
         """Return these limits with ``seconds`` for each call, also for the first."""
@@ -76,15 +75,12 @@ class Limits:
 
 
 class _Received:
-    """The headers of a response."""
-
     __slots__ = ()
     headers: Mapping[str, str]
     """Case-insensitive."""
 
     @property
     def content_type(self) -> str:
-        """The media type without parameters."""
         return self.headers.get("Content-Type", "").split(";", 1)[0].strip().lower()
 
     @property
@@ -226,7 +222,7 @@ class Transport:
         """Send a request for ``target`` (path and query); return the response with its body unread.
 
         Raises:
-            TransportError: no response, or one in an encoding that was not asked for.
+            TransportError: no response, or one in an encoding that was not requested.
         """
         sent = {"User-Agent": self._user_agent, **headers}
         raw: BaseHTTPResponse | None = None

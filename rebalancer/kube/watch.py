@@ -32,7 +32,7 @@ T = TypeVar("T")
 SILENCE = 75.0
 """The server sends a bookmark about once a minute; a stream silent for longer is dead."""
 CATCHING_UP = 0.5
-"""Seconds for the server to send what happened while a stream was broken; it sends that at once."""
+"""Seconds for the server to send the changes since a stream broke; it sends them at once."""
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -45,11 +45,11 @@ class WatchMessage(NamedTuple, Generic[T_co]):
 
     type: str
     version: str
-    """resourceVersion from which to go on; empty for an error."""
+    """resourceVersion from which to continue; empty for an error."""
     object: T_co | None
-    """None for a bookmark and for an error."""
+    """The decoded object; None for a bookmark and for an error."""
     status: ApiStatus | None = None
-    """Of an error."""
+    """The Status of an error."""
 
 
 class ChangeDecoder(Protocol[T_co]):
@@ -158,7 +158,7 @@ class Where(Generic[T]):
     version: str
     """resourceVersion of the list."""
     content_type: str
-    """In which the list came."""
+    """The content type in which the list was received."""
     decoder: Callable[[], ChangeDecoder[T]]
     """Makes a new decoder for each stream."""
     selector: str = ""

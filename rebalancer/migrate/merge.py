@@ -1,7 +1,7 @@
 """Convert a policy of the descheduler into one of ours: find it in a file, and merge its profiles.
 
-It may stand by itself, in a ConfigMap, or in the values of the descheduler's chart. Manifests often stand in one file with
-others (a CronJob, its rights), and values in a HelmRelease of Flux or an Application of Argo CD. The chart writes
+The policy may be a file of its own, or part of a ConfigMap or of the values of the descheduler's chart. Manifests are often
+in one file with others (a CronJob, its rights), and values in a HelmRelease of Flux or an Application of Argo CD. The chart writes
 ``apiVersion`` and ``kind`` above ``deschedulerPolicy`` of its values (charts/descheduler/templates/configmap.yaml), which
 Helm has merged into the chart's own.
 """
@@ -65,10 +65,10 @@ _LITERAL = re.compile(rb":\s*\|[-+1-9]*\s*(?:#.*)?\Z")
 
 @dataclass(frozen=True, slots=True)
 class PolicySource:
-    """What a file says of the descheduler."""
+    """The parts of a file that concern the descheduler."""
 
     document: YamlDocument
-    """Its policy, with the line numbers of the file."""
+    """The policy document, with the line numbers of the file."""
     notes: Notes
     """Notes on the place of the policy; notes on its parts are added later."""
     dry_run: bool
@@ -147,7 +147,7 @@ _Parsed = tuple[YamlDocument | None, list[FileProblem]]
 
 
 def _choose(stream: list[_Parsed], file: str) -> _Parsed:
-    """Return the one document of several that holds a policy."""
+    """Return the one document of several that contains a policy."""
     holding = [one for one in stream if one[0] is not None and _is_source(one[0])]
     if len(holding) == 1:
         return holding[0]

@@ -32,7 +32,7 @@ from rebalancer.policy.document import KeyPath
 from rebalancer.policy.values import Params
 
 METRIC = "MetricResource"
-"""The one threshold that the descheduler takes with Prometheus."""
+"""The only threshold that the descheduler accepts with Prometheus."""
 _ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _SECRET = "/var/run/secrets/usage"  # noqa: S105  # a path
 """Where our chart mounts the Secret of ``usage.secretName``."""

@@ -236,7 +236,7 @@ State = Literal[
     "ContainerCannotRun",
     "StartError",
 ]
-"""What PodLifeTime takes as a state of a pod."""
+"""The values that PodLifeTime accepts as a state of a pod."""
 
 
 class LifeTimeArgs(PodArgs):
@@ -390,7 +390,7 @@ class EvictorArgs(PeerArgs):
         return None
 
     def list_refusals(self, protection: str) -> tuple[str, ...] | None:
-        """Return the deprecated switch of ``protection`` if it is false, which asks for the default; else None."""
+        """Return the deprecated switch of ``protection`` if it is false, which means the default; else None."""
         for field, name in _SWITCHES.items():
             if name == protection and field in self.model_fields_set and not getattr(self, field):
                 return (_alias(field),)
@@ -485,4 +485,4 @@ class PeerPolicy(Section):
     metrics_providers: tuple[MetricsProvider, ...] = ()
     grace_period_seconds: int | None = None
     tracing: Any = None
-    """In the descheduler's chart; the descheduler does not read it."""
+    """A key of the descheduler's chart that the descheduler itself does not read."""

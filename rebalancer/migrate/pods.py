@@ -1,6 +1,6 @@
 """Convert the restrictions on pods: the protections of DefaultEvictor, and the ``select`` of a plug-in.
 
-Each profile has its own DefaultEvictor; our protections hold for the whole policy. So a pod that any profile
+Each profile has its own DefaultEvictor; our protections apply to the whole policy. So a pod that any profile
 protects is protected.
 """
 
@@ -129,7 +129,7 @@ def _min_age(evictors: Sequence[Evictor], notes: Notes) -> str | None:
 
 
 def _list_left_out(args: EvictorArgs, converted: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the keys in the file that ask for no more than our defaults, which hold."""
+    """Yield the keys in the file that require no more than our defaults, which apply."""
     default = Protect().model_dump(mode="json", by_alias=True)
     given = {
         "singleReplicas": ("minReplicas",) if args.min_replicas == 2 else None,
@@ -144,7 +144,7 @@ def _list_left_out(args: EvictorArgs, converted: dict[str, Any]) -> Iterator[tup
 
 
 def _add_shared(evictors: Sequence[Evictor], notes: Notes) -> None:
-    """Add a note on each protection of a profile that holds for the other profiles, too, which do not ask for as much."""
+    """Add a note on each protection of a profile that also applies to other profiles which require less."""
     if len(evictors) < 2:
         return
     asked: dict[tuple[str, str], list[object]] = {

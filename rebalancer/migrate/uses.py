@@ -1,4 +1,4 @@
-"""The plug-ins that a descheduler policy uses. Where a file holds the policy, ``source`` says."""
+"""The plug-ins that a descheduler policy uses. ``source``: where a file contains the policy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WIDTH = 100
 
 
 class KeyFate(enum.StrEnum):
-    """What happens to a key."""
+    """The result of the migration for a key."""
 
     LOST = "not carried over"
     DIFFERS = "differs"
@@ -47,7 +47,7 @@ class Notes:
     def add(
         self, path: KeyPath, fate: KeyFate, text: str, *, of: YamlDocument | None = None
     ) -> None:
-        """Add a note on the key at ``path``; an empty path stands for the whole file.
+        """Add a note on the key at ``path``; an empty path means the whole file.
 
         ``of``: the document that has the key, if it is not the policy.
         """
@@ -138,7 +138,7 @@ class Peer:
     top: FilePart[PeerPolicy]
     """The keys for all profiles."""
     uses: tuple[Use, ...]
-    """In the order of the file."""
+    """The plug-ins, in the order of the file."""
 
 
 def _without_unread(document: YamlDocument, notes: Notes) -> YamlDocument:

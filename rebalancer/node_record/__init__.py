@@ -1,1 +1,1 @@
-"""Records on nodes by the components that want them cordoned, and the fate of a cordon when one of them lets go."""
+"""Records on nodes by the components that want them cordoned, and the rules by which a cordon is removed or handed over."""

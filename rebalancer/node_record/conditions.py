@@ -1,11 +1,10 @@
-"""Show on a node, by the node lifecycle conditions (KEP-5683), what the records on it say.
+"""Show the records on a node to other clients, by the node lifecycle conditions (KEP-5683).
 
-The conditions follow from the records alone: whoever looks at a node, after whatever kill, brings them to the same
-state. They are shown to others and never read back, but for one: that a drain has emptied the node outlasts its
-record, until the node is uncordoned.
+The conditions are computed from the records alone: any process, after any kill, brings them to the same state. They are
+never read back, with one exception: that a drain has emptied the node outlasts its record, until the node is uncordoned.
 
 ===========================  ==========================================================================
-MaintenancePlanned           the machine will go: announced, being replaced, or removed by scale-in
+MaintenancePlanned           the machine will end: announced, being replaced, or removed by scale-in
 DrainInProgress              its pods are being moved
 Drained                      they have left, and the node is closed
 MaintenanceInProgress        the end of its machine was requested, or may come at any time
@@ -41,7 +40,7 @@ from rebalancer.wire.times import rfc3339, unix_seconds
 _MAX_MESSAGE = 500
 """Characters: the reason of an order may be any text."""
 _HEARTBEAT = 240.0
-"""Seconds after which a condition that still holds is confirmed; the kubelet confirms its own every five minutes."""
+"""Seconds after which a condition that is still true is confirmed; the kubelet confirms its own every five minutes."""
 
 
 class DueCondition(NamedTuple):
@@ -130,8 +129,6 @@ _OF_DRAINS = (Lifecycle.DRAINING, Lifecycle.DRAINED)
 
 
 class _Standing(NamedTuple):
-    """A condition of a node."""
-
     status: str
     reason: str
     heartbeat: float
@@ -179,16 +176,16 @@ class NodeConditions:
     """
 
     on: bool
-    """Whether the policy, or a flag, asks for them; else nothing is read or written."""
+    """Whether the policy, or a flag, enables them; else nothing is read or written."""
     unix: Callable[[], float]
-    """Returns Unix seconds."""
+    """Returns the time in Unix seconds."""
     warn: Callable[[str], None]
     _said: set[str] = field(default_factory=set)
     """Warnings that were given: each once."""
     _denied: bool = False
 
     def show(self, client: Client, name: str, *, emptied_by: str = "") -> None:
-        """Set the conditions of the Node ``name`` to what its records say.
+        """Set the conditions of the Node ``name`` according to its records.
 
         ``emptied_by``: the drain that has just emptied the node, and removes its record next. The node gets the condition
         Drained then, unless another drain has taken it over.

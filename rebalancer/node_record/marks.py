@@ -21,7 +21,7 @@ class NodeMark:
     value: str
     """Of the taint, also where it is not in our form; of scale-in, of the annotation."""
     of_scale_in: bool = False
-    """Whether it is what scale-in has written."""
+    """Whether scale-in has written it."""
 
     @property
     def mark(self) -> Mark | None:

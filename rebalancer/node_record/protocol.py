@@ -1,13 +1,13 @@
 """The protocol of the records on nodes: drain, replace, scale-in, interruption and node agent.
 
-A record says who wrote it, why, until when, for which Node (its uid), and whether its writer has cordoned the node.
+A record contains its writer, the reason, the end time, the Node (its uid), and whether its writer has cordoned the node.
 It is read, judged and written in :func:`change_record` only: guarded by the version that was read, so that of two
 processes one succeeds; never on another Node of the same name; and in the same write that cordons the node, so that
-the record says who did. Only the component that made a cordon, or was handed it, uncordons the node
+the record names the owner of the cordon. Only the component that set a cordon, or received it, uncordons the node
 (``rebalancer.node_record.records``).
 
-A mark is a taint, because the scheduler must see it (``rebalancer.node_record.marks``). Its value says which run wrote
-it, why, and until when; a taint is on one Node by nature; and it is changed with the same guard. It cordons nothing.
+A mark is a taint, because the scheduler must see it (``rebalancer.node_record.marks``). Its value names the run that wrote
+it, the reason, and the end time; a taint is on one Node by nature; and it is changed with the same guard. It cordons nothing.
 
 The content of a node is only a hint, to people and to other components: a kubelet may write any annotation of its
 own node. Decisions about rights, deletions and calls to a cloud use the cloud's answers, or a ConfigMap that only
@@ -28,7 +28,7 @@ from rebalancer.wire.marks import NOT_BALANCED
 R = TypeVar("R")
 
 EXCLUDE = NOT_BALANCED
-"""Well-known label: the service controller and load balancer controllers take such nodes out of their targets."""
+"""Well-known label: the service controller and load balancer controllers remove such nodes from their targets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Claims:
 
     cordon: bool = False
     exclude: bool = False
-    """The label :data:`EXCLUDE`."""
+    """Whether the label :data:`EXCLUDE` is claimed."""
 
 
 class TaskPhase(enum.StrEnum):
-    """How far a component is with a node; the table of ``rebalancer.node_record.tasks`` says what follows from each."""
+    """How far a component is with a node; the table in ``rebalancer.node_record.tasks`` has the rules of each phase."""
 
     WAITING = "waiting"
     """It will be emptied, and its turn has not come."""
@@ -52,28 +52,28 @@ class TaskPhase(enum.StrEnum):
     DONE = "done"
     """Its machine is ended."""
     OVER = "over"
-    """The component gave up; what it has closed is closed still."""
+    """The component gave up; nodes that it has cordoned are still cordoned."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """What a record says in any format: who does what with the node, why, until when, and what of the node is theirs."""
+    """The content of a record, independent of its format: its writer, the phase, the reason, the end time, and what the writer owns on the node."""
 
     by: str
     """The process, source or run that wrote it."""
     why: str = ""
     until: str = ""
-    """RFC 3339 time; empty: until its writer takes it away."""
+    """RFC 3339 time; empty: until its writer removes it."""
     uid: str = ""
-    """Of the Node; empty: it is not said, and counts for any."""
+    """Uid of the Node; empty: not given, which matches any."""
     wants: Claims = field(default_factory=Claims)
-    """What must stay as long as this record exists."""
+    """What must be kept as long as this record exists."""
     owns: Claims = field(default_factory=Claims)
-    """What its writer has made, and may undo."""
+    """The cordon and the label that its writer has set, and may remove."""
     phase: TaskPhase | None = None
-    """None: nothing is done to the node, or not any more."""
+    """The phase of the task; None: nothing is done to the node, or not any more."""
     ends: bool = False
-    """Whether the machine will be ended, or goes by itself."""
+    """Whether the machine will be ended, or ends by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +81,17 @@ class Form(Generic[R]):
     """The format of one kind of record in an annotation."""
 
     key: str
-    """Of the annotation."""
+    """The key of the annotation."""
     decode: Callable[[str], R | None]
-    """Returns what a value says, None if it cannot be read."""
+    """Returns the decoded record of a value; None if it cannot be decoded."""
     encode: Callable[[R], str]
     task: Callable[[R], NodeTask]
     owning: Callable[[R, Claims], R]
-    """Returns the record that also says that these are its own; what it owns already stays."""
+    """Returns the record that also owns these claims; the claims that it has are kept."""
     former: str = ""
-    """Annotation in which the version before wrote a part of it; each write takes that away."""
+    """Annotation in which the version before wrote a part of it; each write removes it."""
     join: Callable[[R | None, str], R | None] = lambda record, _: record
-    """Returns the record with what ``former`` says."""
+    """Returns the record with the data of ``former``."""
 
     def standing(self, node: NodeView) -> R | None:
         """Return the record on a node, for whichever Node it is; None if there is none, or it is malformed."""
@@ -111,7 +111,7 @@ class Write(Generic[R]):
     """A change of a record, and of the node in the same write."""
 
     record: R | None
-    """None: it is taken away."""
+    """The record to write; None: the record is removed."""
     change: NodeChange = field(default_factory=NodeChange)
 
 
@@ -144,7 +144,7 @@ def change_record(
 
 
 def change_of(node: NodeView, form: Form[R], write: Write[R]) -> NodeChange | None:
-    """Return the patch of a node for ``write``; None if nothing changes. If the write cordons the node, the record says so."""
+    """Return the patch of a node for ``write``; None if nothing changes. If the write cordons the node, the record owns the cordon."""
     change, record = write.change, write.record
     if record is not None:
         made = Claims(

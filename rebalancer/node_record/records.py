@@ -1,10 +1,10 @@
 """The records of components that cordon nodes: a drain, a replacement, scale-in, an interruption.
 
-A node has one cordon, and it does not say who set it; the same holds for the label that takes the node out of load
-balancers. The record of each of our components says whether it made them. A component that lets go of a node which
-another component wants cordoned hands them over to that one, in the same write; so the last component uncordons the
-node. If people want the node empty (``rebalancer/leave``, taints, notices) it stays cordoned, and a cordon or label
-set by people always stays.
+A node has one cordon, which does not name its owner; the same is true of the label that removes the node from load
+balancers. The record of each of our components stores whether it set them. A component that releases a node which
+another component wants cordoned hands them over to that component, in the same write; so the last component uncordons
+the node. If people want the node empty (``rebalancer/leave``, taints, notices) it is not uncordoned, and a cordon or
+label set by people is never removed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from rebalancer.wire.times import rfc3339
 CORDON, EXCLUDES = "cordon", "exclude"
 """The steps of an interruption that close the node, by their names in the policy."""
 OURS = "ours"
-"""What these steps keep if the change was their own."""
+"""The text that these steps keep if they made the change themselves."""
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -50,7 +50,7 @@ class ReplacePhase(enum.StrEnum):
     EMPTYING = "emptying"
     EMPTY = "empty"
     REMOVING = "removing"
-    """What removes the machine was called, and has not said that it did."""
+    """The command that removes the machine was called, and has not confirmed it."""
     DONE = "done"
 
 
@@ -65,9 +65,9 @@ class Stage(msgspec.Struct, frozen=True):
     by: str
     """The process that has brought it there."""
     at: float
-    """Unix seconds."""
+    """Start of the stage, in Unix seconds."""
     uid: str = ""
-    """Of the Node."""
+    """Uid of the Node."""
 
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -79,7 +79,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     at: str
     """RFC 3339 time since when."""
     uid: str = ""
-    """Of the Node: written on another one of its name, nothing of this holds."""
+    """Of the Node: on another Node with the same name the record is ignored."""
     until: str = ""
     """RFC 3339 time of the deadline; empty: none."""
     cordoned: bool = False
@@ -93,7 +93,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     excluded: bool = False
     """Whether a drain has labelled it so, and not another client before it."""
     empty: bool = False
-    """The drain has ended since the node is empty; what stands here is still to be taken back once it is opened."""
+    """The drain has ended because the node is empty; what the record owns must still be removed when the node is opened."""
     stage: Stage | None = None
     """How far the replacement is; None: there is none, or its turn has not come."""
 
@@ -210,7 +210,7 @@ def _join_stage(order: Order | None, text: str) -> Order | None:
 
 
 def at_stage(standing: Order | None, stage: Stage) -> Order:
-    """Return the record with a stage; where none stands any more, one that owns nothing."""
+    """Return the record with a stage; if there is no record any more, a new one that owns nothing."""
     lost = Order(stage.by, "it is replaced", rfc3339(stage.at), stage.uid, ended=True, empty=True)
     return msgspec.structs.replace(standing or lost, stage=stage)
 
@@ -233,7 +233,7 @@ SCALE_INS = Form(
 )
 INTERRUPTIONS = Form(STATE, state_read, state_written, _task_of_state, _owning_state)
 CLOSING: tuple[Form[Any], ...] = (DRAINS, INTERRUPTIONS, SCALE_INS)
-"""Those who close nodes: what one lets go, the first that wants it gets."""
+"""The components that cordon nodes: what one of them releases is handed to the first that wants it."""
 
 
 _WISHES = frozenset({DRAIN, LEAVE, NOTICE, STATE})
@@ -241,10 +241,10 @@ _WISHES = frozenset({DRAIN, LEAVE, NOTICE, STATE})
 
 
 def let_go(node: NodeView, holder: str, claims: Claims) -> NodeChange:
-    """Return the change by which ``holder`` lets go of its claims: each is undone, handed over, or left as people want it.
+    """Return the change by which ``holder`` releases its claims: each is undone, handed over, or left as people want it.
 
     ``holder``: the annotation of the component; this annotation itself is not changed here. ``claims``: which parts
-    to let go of.
+    to release.
     """
     cordon, label = NodeChange(), NodeChange()
     if claims.cordon and node.unschedulable:
@@ -323,7 +323,7 @@ def _with(node: NodeView, change: NodeChange) -> NodeView:
 def take_back_label(client: Client, name: str) -> None:
     """Remove the label of a drain that has ended, and its record, from the Node ``name`` if that is not cordoned.
 
-    A label that another one of ours wants is handed over; one that was there before the drain stays.
+    A label that another of our components wants is handed over; a label that existed before the drain is kept.
 
     Raises:
         ClusterReadError: the node could not be read or written.

@@ -1,16 +1,16 @@
-"""What a component does with a node, phase by phase: one table, two writes by which a node is taken and given back, one loop.
+"""The phases of a component's work on a node: one table, two writes that take a node and give it back, and one loop.
 
 Drain, replacement (with and without new machines) and scale-in declare a :class:`Process` each; an interruption has
-steps of its own (``rebalancer.machines.interruption``), and shares the phases and what is shown of them. Each change is
-one write, guarded by the version that was read: the process may be killed after each, and the next one reads the
-record and goes on.
+steps of its own (``rebalancer.machines.interruption``), and shares the phases and their conditions. Each change is one
+write, guarded by the version that was read: the process may be killed after each, and the next one reads the record and
+continues.
 
 What is done in the phases are *courses*: generators that do what can be done now, then yield the seconds until there may be
 more. A drain, a replacement with or without new machines, the acts of scale-in and scale-out in a run, and the steps before an
 interruption and their undoing are courses. So courses are made of courses, and :func:`carry_out` pauses between what they do.
 
-What a course calls may wait itself, for a limited time. These are the hook that removes a machine, and the look whether a
-machine ends although the answer was lost (``rebalancer.machines.surge.surging``). A step before an interruption runs in a thread
+Some functions that a course calls wait themselves, for a limited time: the hook that removes a machine, and the check whether
+a machine ends although the answer was lost (``rebalancer.machines.surge.surging``). A step before an interruption runs in a thread
 of its own and pauses by its own stop; the record of an interruption is written again until the API server answers.
 """
 
@@ -41,7 +41,7 @@ from rebalancer.wire.marks import Lifecycle
 
 @dataclass(frozen=True, slots=True)
 class PhaseRules:
-    """What holds in one phase."""
+    """The rules of one phase."""
 
     next: frozenset[TaskPhase]
     """The phases that may follow, beside the same one."""
@@ -50,7 +50,7 @@ class PhaseRules:
     closes: bool = False
     """Whether the node is cordoned with the write that enters it, and excluded and tainted where the process does that."""
     gives_back: bool = True
-    """Whether the node may be opened; False: its machine may be ending, and only who has asked for that knows better."""
+    """Whether the node may be uncordoned; False: its machine may be ending, and only the requester can know that it is not."""
 
 
 _WAITING, _EMPTYING, _EMPTY = TaskPhase.WAITING, TaskPhase.EMPTYING, TaskPhase.EMPTY
@@ -80,7 +80,7 @@ TABLE: Mapping[TaskPhase, PhaseRules] = {
 
 
 def conditions_of(task: NodeTask) -> tuple[Lifecycle, ...]:
-    """Return the conditions of a node by its task: that its machine goes is not said where it does not."""
+    """Return the conditions of a node by its task; MaintenancePlanned only if its machine will end."""
     shows = () if task.phase is None else TABLE[task.phase].shows
     return tuple(one for one in shows if task.ends or one is not Lifecycle.PLANNED)
 
@@ -91,7 +91,7 @@ def _carry_nothing(_node: NodeView, _before: C, record: C) -> C:
 
 @dataclass(frozen=True, slots=True)
 class Process(Generic[C]):
-    """What one component declares: the format of its record, and what it asks before it enters a phase."""
+    """What one component declares: the format of its record, and its checks before it enters a phase."""
 
     form: Form[C]
     read: Callable[[NodeView], C | None]
@@ -99,13 +99,13 @@ class Process(Generic[C]):
     guards: Mapping[TaskPhase, Callable[[NodeView, C | None], str | None]] = field(
         default_factory=dict
     )
-    """Phase -> what says, by the record before it, why a node must not enter it; None if it may."""
+    """Phase -> check that returns, by the node and its record before, why the node must not enter it; None if it may."""
     carry: Callable[[NodeView, C, C], C] = _carry_nothing
-    """Returns the new record with what the one before leaves to it."""
+    """Returns the new record with the data that it inherits from the one before."""
     kept: Callable[[C], C] | None = None
-    """Returns the record that stays as long as others want the node closed; None: the node is not given back until then."""
+    """Returns the record to keep as long as others want the node cordoned; None: the node is not given back until then."""
     taint: TaintJson | None = None
-    """Of nodes that are closed."""
+    """The taint of nodes that are cordoned."""
 
     def reopen(self, node: NodeView, claims: Claims) -> NodeChange:
         """Return the change that gives a node back: each claim undone, or left to who else wants it, and no taint."""
@@ -125,7 +125,7 @@ class Process(Generic[C]):
         return Write(record, NodeChange(unschedulable=cordon, labels=labels, taints=taints))
 
     def settle(self, node: NodeView, before: C | None, record: C) -> C:
-        """Return ``record`` as it is to be written: it keeps the cordon and label that the record before owns and that still stand."""
+        """Return ``record`` as it is to be written: it keeps the cordon and label that the record before owns and that still exist."""
         if before is None:
             return msgspec.structs.replace(claiming(record, Claims()), uid=record.uid or node.uid)
         owns = self.form.task(before).owns
@@ -161,10 +161,10 @@ def enter(
     *,
     uid: str = "",
 ) -> Entered[C]:
-    """Enter the phase of the record that ``make`` returns for the one that stands; close the node in the same write.
+    """Enter the phase of the record that ``make`` returns for the present one; cordon the node in the same write.
 
-    Judged by the newest version of the node: by ``may``, by the table, and by the guards of the process. ``uid``: of the
-    Node that is meant; empty: any.
+    ``may``, the table and the guards of the process check the newest version of the node. ``uid``: of the Node that is
+    meant; empty: any.
 
     Raises:
         ClusterReadError: the node could not be read or written, or its record must not be overwritten.
@@ -191,11 +191,11 @@ def give_back(
     stays: bool = False,
     opens: bool = False,
 ) -> Entered[C]:
-    """Remove a record, and open the node unless somebody else wants it closed; who has cordoned it stays known.
+    """Remove a record, and uncordon the node unless somebody else wants it cordoned; the owner of a cordon is never lost.
 
-    While its machine may be ending nothing is changed. ``stays``: who has asked for that knows that it does not end.
-    ``left``: returns the record that stays on a closed node, where another process has taken the node over; else None.
-    ``opens``: people ask for it: the node is opened although others have cordoned it.
+    While its machine may be ending nothing is changed. ``stays``: the caller knows that the machine does not end.
+    ``left``: returns the record to keep on a cordoned node, if another process has taken the node over; else None.
+    ``opens``: people request it: the node is uncordoned although others have cordoned it.
 
     Raises:
         ClusterReadError: the node could not be read or written, or its record must not be removed.
@@ -254,7 +254,7 @@ def _change(
     decide: Callable[[NodeView, C | None], Write[C] | str | None],
     uid: str,
 ) -> Entered[C]:
-    """Change a record as ``decide`` says; a text is why nothing is changed."""
+    """Change a record by the result of ``decide``; a text is the reason why nothing is changed."""
     why: str | None = None
 
     def write(node: NodeView, _: C | None) -> Write[C] | None:
@@ -276,7 +276,7 @@ Course = Generator[float, str | None, T]
 
 
 def carry_out(course: Course[T], stop: Stop) -> T:
-    """Carry a course out to its end; return its result. Once ``stop`` comes, the course decides what is still to be done."""
+    """Execute a course to its end; return its result. Once ``stop`` comes, the course decides what is still to be done."""
     with closing(course):
         try:
             pause = next(course)

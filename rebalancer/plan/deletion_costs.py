@@ -1,4 +1,4 @@
-"""Deletion costs as data: which pods of ReplicaSets are to go first when these are scaled in, and what was written."""
+"""Deletion costs as data: which pods of ReplicaSets are to be deleted first when these are scaled in, and what was written."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class CostChange:
     """Kind/namespace/name of its owner."""
     node: str
     value: int | None
-    """None: the annotation of ours is taken back."""
+    """The cost to write; None: our annotation is removed."""
     why: str
     outcome: str = ""
-    """What came of it: empty while it is only planned, ``written``, or why it was not."""
+    """The result: empty while it is only planned, ``written``, or why it was not."""
 
     @property
     def ref(self) -> str:
@@ -45,21 +45,21 @@ class RepairedByScaleIn:
     moves: int
     """Moves that its rules need now."""
     pods: int
-    """So many pods are to go until they hold."""
+    """Number of pods to be deleted before the rules are met."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionCosts:
-    """What one run changes in the order in which pods go."""
+    """The changes of one run in the order in which pods are deleted."""
 
     strategy: str
-    """As written in the policy."""
+    """The strategy's name in the policy."""
     changes: tuple[CostChange, ...]
     waiting: int = 0
     """Changes that are left to further runs."""
     repaired: tuple[RepairedByScaleIn, ...] = ()
     within: timedelta | None = None
-    """How long the policy lets moves wait for it (``protect.afterScaling``)."""
+    """The longest time for which the policy lets moves wait for a scale-in (``protect.afterScaling``)."""
     held: str = ""
     """Why nothing is written; empty if it is, or would be in a real run."""
 
@@ -70,7 +70,7 @@ class DeletionCosts:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What a report says of it."""
+        """The lines of a report about it."""
         return tuple(line for line in (self._changes, self._fewer) if line)
 
     @property

@@ -1,4 +1,4 @@
-"""Machines as data: what a run does to machines, and the results of interruptions."""
+"""Machines as data: the acts of a run on machines, and the results of interruptions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class ActStatus(enum.StrEnum):
 
     DONE = "done"
     PLANNED = "planned"
-    """Nothing is changed, and why is said beside it: a dry run, a strategy that observes, another autoscaler."""
+    """Nothing is changed; the message has the reason: a dry run, a strategy that observes, another autoscaler."""
     WAITS = "waits"
-    """It will be done later, if things stay as they are."""
+    """It will be done later, if nothing changes."""
     FAILED = "failed"
     """It could not be done; a run in which something failed does not end with 0."""
 
@@ -24,9 +24,9 @@ class MachineAct:
     """One act on a machine or a machine group, executed or not."""
 
     strategy: str
-    """As written in the policy."""
+    """The strategy's name in the policy."""
     code: str
-    """What it is; stable, of the strategy's own list."""
+    """The code of the act; stable, from the strategy's own list."""
     status: ActStatus
     group: str
     """Name of the group, empty where the machine is in none."""
@@ -40,7 +40,7 @@ class StepStatus(enum.StrEnum):
     """How a step of the pipeline ended."""
 
     RUNNING = "running"
-    """It has not; a process that takes over runs it again."""
+    """It has not ended; a process that takes over runs it again."""
     DONE = "done"
     FAILED = "failed"
     TIMED_OUT = "timed-out"
@@ -63,7 +63,6 @@ class StepOutcome:
         return self.status in (StepStatus.DONE, StepStatus.SKIPPED)
 
     def __str__(self) -> str:
-        """Return the outcome as text."""
         return f"{self.status} ({self.why})" if self.why else self.status.value
 
 
@@ -75,13 +74,13 @@ class Result(enum.StrEnum):
     INCOMPLETE = "incomplete"
     """A step failed or ran out of time. Nothing more is tried."""
     CANCELLED = "cancelled"
-    """The machine stays, and what was done to its node was undone."""
+    """The interruption was cancelled, and what was done to the node was undone."""
     EXPIRED = "expired"
     """It was received after the machine was to have gone, and nothing was done."""
     GONE = "gone"
     """The Node went before the first step, or another one has come under its name."""
     WITHDRAWN = "withdrawn"
-    """Nothing cancelled it, but the machine has not gone in time, or is back: what was done to its node was undone."""
+    """It was not cancelled, but the machine has not ended in time, or is back: what was done to its node was undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,5 +107,5 @@ class InterruptedMachine:
 
     @property
     def goes_at(self) -> float | None:
-        """When the machine goes, in Unix seconds; None where that is not known, or its steps have ended."""
+        """When the machine ends, in Unix seconds; None if that is not known, or its steps have ended."""
         return None if self.result in set(Result) else self.deadline

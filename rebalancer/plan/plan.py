@@ -1,4 +1,4 @@
-"""The plan: moves with predicted landings, and the reasons why other pods stay."""
+"""The plan: moves with predicted landings, and the reasons why other pods are not moved."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class NodeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class NodeCount:
-    """The number of nodes that hold pods, not counting pods that are bound to their node."""
+    """The number of nodes with pods, not counting pods that are bound to their node."""
 
     holding: int
     needed: int
@@ -156,7 +156,7 @@ class Cost:
 
 
 IN_ORDER = 50
-"""Waves of up to so many moves are made in the plan's order, which keeps landings predictable."""
+"""Waves of up to this number of moves are executed in the plan's order, which keeps landings predictable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +190,16 @@ class Move:
     cost: float
     """Eviction cost, 0 to 20; 1 is an ordinary pod."""
     wave: int
-    """From 1."""
+    """The number of its wave, from 1."""
     budgets: tuple[str, ...] = ()
     """PodDisruptionBudgets (``namespace/name``) that count the eviction as a disruption: none or one."""
     observed: bool = False
-    """Its strategy only observes: shown, never carried out."""
+    """Whether its strategy only observes: the move is shown, never executed."""
 
     makes_way_for: str = ""
-    """Uid of the pod that can only go, or be let in, once this one has gone; empty for a move that pays by itself.
+    """Uid of the pod that can only be moved or placed once this one has left; empty for a move that gains by itself.
 
-    Of an exchange, the first pod makes way for the second, and each of the others for the first.
+    In an exchange, the first pod makes way for the second, and each of the others for the first.
     """
     marks: tuple[str, ...] = ()
     """Nodes that carry a mark while the replacement is placed, in order; without them it would land elsewhere."""
@@ -208,7 +208,7 @@ class Move:
     unit: str = ""
     """The name of the moves that are made all or none; empty for a move by itself."""
     room: tuple[str, ...] | None = None
-    """Of a move that makes room for what waits: the nodes that stay marked after it, until that has its room; else None."""
+    """For a move that makes room for waiting pods: the nodes that are marked after it, until these have their room; else None."""
     gang: str = ""
     """The name of the gang or exchange whose pods leave with this one, in a wave of their own; empty for a move by itself."""
 
@@ -235,7 +235,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A pod that stays although a strategy prefers another place, with the reason."""
+    """A pod that is not moved although a strategy prefers another place, with the reason."""
 
     namespace: str
     pod: str
@@ -244,12 +244,12 @@ class Skip:
     code: Code
     message: str
     holders: tuple[str, ...] = ()
-    """Names of the protections that hold it, or of the PodDisruptionBudget that can never allow its eviction."""
+    """Names of the protections of the pod, or of the PodDisruptionBudget that can never allow its eviction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What one strategy measures: its cost, the number of violated groups, and constraints that cannot be satisfied."""
+    """The score of one strategy: its cost, the number of violated groups, and constraints that cannot be satisfied."""
 
     cost: Cost
     violated: int
@@ -259,7 +259,7 @@ class Score:
     not_judged: tuple[str, ...] = ()
     """Why the strategy could not judge its rules, in words: what is not judged is never reported as fine."""
     nodes: NodeCount | None = None
-    """Of a strategy that empties nodes."""
+    """The node counts of a strategy that empties nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +268,11 @@ class UnmetRule:
 
     strategy: str
     rule: str
-    """In words, with its workload or node."""
+    """The rule in words, with its workload or node."""
     workload: str
     """``Kind/namespace/name``; empty for a rule of a node, or of several workloads."""
     codes: Mapping[str, int] = field(default_factory=dict)
-    """Reason code -> how many pods stay for it, most first; a rule without such pods has one code of 0 pods."""
+    """Reason code -> how many pods are not moved because of it, most first; a rule without such pods has one code of 0 pods."""
     why: str = ""
     """The reason of most of these pods, with numbers."""
     rules: int = 1
@@ -286,7 +286,7 @@ class Backlog:
     moves: int = 0
     """Moves that are left to further runs."""
     runs: int = 0
-    """How many further runs these take."""
+    """The number of further runs that these moves need."""
     more: bool = False
     """Whether ``moves`` is only a lower bound."""
 
@@ -306,10 +306,10 @@ class Explanation:
     """One line: why the plan ends here, or why it is empty."""
     backlog: Backlog = field(default_factory=Backlog)
     funnel: Mapping[str, int] = field(default_factory=dict)
-    """Stage -> pods, in order: seen, movable, those whose rules are unmet, of them movable, one entry per Code of
-    the skips, moves of others that make room or go with them, moves."""
+    """Stage -> number of pods, in order: seen, movable, with unmet rules, of these movable, one entry per Code of the
+    skips, moves of other pods that make room or are moved with them, moves."""
     unmet: tuple[UnmetRule, ...] = ()
-    """The rules that stay unmet if every move lands where it most probably does: as many as ``after`` counts."""
+    """The rules that remain unmet if every move lands where it most probably does: as many as ``after`` counts."""
     elsewhere: str = ""
     """One line: how many unmet rules are of pods that flags of the command leave out; empty if none."""
 
@@ -345,13 +345,11 @@ class Later:
         return True
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both explanations are equal."""
         return isinstance(other, Later) and self.make() == other.make()
 
     __hash__ = None  # type: ignore[assignment]  # as all that holds a dict
 
     def __repr__(self) -> str:
-        """Return the text of the explanation."""
         return repr(self.make())
 
 
@@ -362,21 +360,21 @@ class Plan:
     moves: tuple[Move, ...]
     explanation: Later
     warnings: tuple[str, ...] = ()
-    """What the reader must know: misconfigured budgets, unreadable objects, a nearest version."""
+    """Warnings for the reader: misconfigured budgets, unreadable objects, a nearest version."""
     emptied: tuple[str, ...] | None = None
-    """Nodes to mark until they are empty and as long as they stay empty; None: marks are left as they are."""
+    """Nodes to mark until they are empty, and while they are; None: marks are not changed."""
     empty_for: float = 0.0
     """Seconds for which these marks last."""
     pinned: str = ""
-    """Which pods hold nodes that would be emptied, and on how few of these they fit; empty if none do."""
+    """Which pods pin nodes that would be emptied, and on how few of these they fit; empty if none do."""
     pinned_nodes: tuple[str, ...] | None = None
     """Of these nodes those to mark at the end of the run: they would be free if the pods stood together. None: marks are left as they are."""
     nodes: Mapping[str, NodeVerdict] = field(default_factory=dict)
-    """Node -> what happens to it, where a strategy empties nodes."""
+    """Node -> the decision on it, if a strategy empties nodes."""
 
     @property
     def skips(self) -> tuple[Skip, ...]:
-        """The pods that stay, see :class:`Explanation`."""
+        """The pods that are not moved, see :class:`Explanation`."""
         return self.explanation.make().skips
 
     @property
@@ -391,12 +389,12 @@ class Plan:
 
     @property
     def unmet(self) -> tuple[UnmetRule, ...]:
-        """The rules that stay violated."""
+        """The rules that remain violated."""
         return self.explanation.make().unmet
 
     @property
     def elsewhere(self) -> str:
-        """What of unmet rules is not shown, see :class:`Explanation`."""
+        """The unmet rules that are not shown, see :class:`Explanation`."""
         return self.explanation.make().elsewhere
 
     @property
@@ -464,7 +462,7 @@ class Status(enum.StrEnum):
 
     @property
     def ends_pod(self) -> bool:
-        """Whether the move was carried out and the pod ends at once: responders that are asked take their time."""
+        """Whether the move was executed and the pod ends at once; with an EvictionRequest it ends later."""
         return self.is_carried_out and self is not Status.REQUESTED
 
     @property
@@ -503,19 +501,19 @@ class Pace:
     """How fast evictions are carried out, in seconds."""
 
     eviction: float = 0.1
-    """For one eviction and what replaces it, of many at once.
+    """Seconds for one eviction and its replacement, of many at once.
 
     The ReplicaSet controller sends at most 20 requests a second (``--kube-api-qps`` of kube-controller-manager, the
     default), and a replacement takes two or more: the pod, and the status of its ReplicaSet. So ten a second are
-    replaced, and more only where that limit is raised. On two loaded processors with it lifted, one took 0.2 to 0.25 s, of
-    ours and of the peer's (benchmarks/scale/RESULTS.md, "The pace of a first run"). What a cluster can do more, the run
-    after its first one knows.
+    replaced, and more only where that limit is raised. On two loaded processors with it lifted, one took 0.2 to 0.25 s, for
+    us and for the peer (benchmarks/scale/RESULTS.md, "The pace of a first run"). If a cluster is faster, later runs know
+    it from memory.
     """
     wave: float = 2.0
-    """For the replacements of a wave to be Ready, once the last one is evicted.
+    """Seconds for the replacements of a wave to become Ready, once the last one is evicted.
 
-    Hardly any container starts in less: where nothing is remembered, a plan rather holds a few waves too many,
-    which the deadline then cuts off, than too few.
+    Hardly any container starts faster: without a memory, a plan should rather contain a few waves too many, which
+    the deadline then cuts off, than too few.
     """
 
     @staticmethod
@@ -537,7 +535,7 @@ MAX_SERIES = 500
 OTHERS = "_other"
 """In place of the namespace in the sums of all others; no namespace has an underscore in its name."""
 MAX_COUNT = 1_000_000_000
-"""Where a sum stays: beyond it a document could not be read again."""
+"""The largest value of a sum: beyond it a document could not be read again."""
 RESULTS = {True: "as-predicted", False: "elsewhere", None: "unknown"}
 """Whether a replacement landed as predicted -> the name of that."""
 

@@ -164,7 +164,7 @@ class Allowance:
         self._starting_in: Counter[str] = Counter()
         """Namespace -> replacements of earlier runs that are not Ready: in flight in every wave of this one."""
         self._waiting_in: Counter[str] = Counter()
-        """Namespace -> those of them that no node takes. They do not count for moves that make room."""
+        """Namespace -> its pods in flight that no node takes. Moves that make room do not count them."""
         self._seen: Counter[str] = Counter()
         """Namespace -> pods in flight that this run has not moved."""
         self._time = RunTime(
@@ -176,14 +176,13 @@ class Allowance:
         self._moved = False
         self._stopped: str | None = None
         self.starting: Counter[tuple[int, int]] = Counter()
-        """Class and node -> pods that are young and not Ready, and may have to go for that themselves."""
+        """Class and node -> pods that are young and not Ready, and may have to be moved for that reason."""
         self._seen_in_flight()
         self._first = deepcopy(self._counted())
         self.begins_in_flight = bool(self._used[IN_FLIGHT])
         """Whether earlier runs have moves in flight, which use a part of the budgets."""
 
     def _counted(self) -> tuple[Any, ...]:
-        """Return what moves change."""
         changing = self._landed, self._time, self._starting_in, self.starting, self._seen
         return self._used, *changing
 
@@ -198,11 +197,11 @@ class Allowance:
     def _seen_in_flight(self) -> None:
         """Count the moves of earlier runs in flight: terminating pods, young pods that are not Ready, and open EvictionRequests.
 
-        A pod that should have been gone for so long as a pod may start is stuck, and not in flight. A victim and its
+        A pod whose deletion is overdue by more than the time that a pod may take to start is stuck, not in flight. A victim and its
         replacement are one move, unless the owner creates the replacement only after the victim is gone. Pods that start for a rollout are not counted, unless runs restart rollouts of such owners: no pod of
         an owner in a rollout is moved meanwhile. Pods that start because of a scale-up cannot be distinguished from
-        replacements, and count as well. For moves that make room those that no node takes do not: with as many pods pending as
-        may be in flight, none would ever leave for them.
+        replacements, and count as well. Moves that make room do not count pods that no node takes: with as many pods pending
+        as may be in flight, no pod would ever be evicted for them.
         """
         snapshot, pods = self._snapshot, self._snapshot.pods
         owner_of = _serving_owners(snapshot)
@@ -256,9 +255,9 @@ class Allowance:
         self._used[[self._table.counter[limit] for limit in self._sets[0].waves_of(node)]] += 1
 
     def _spare_namespaces(self) -> None:
-        """Let what is in flight in one namespace, and this run has not moved, hold up at most half of the limit in all others.
+        """Reduce what one namespace has in flight by earlier runs, so that it uses at most half of the limit of all others.
 
-        It does not matter who made these pods end or start.
+        It does not matter which client made these pods end or start.
         """
         of_all = self._sets[0]
         share = -(-of_all.in_flight // 2)
@@ -389,7 +388,7 @@ class Allowance:
         return None if number < 0 else self._say(number)
 
     def refuse(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> Refusal | None:
-        """Return why a move of a pod waits, or lacks a quota; None if it may go in this wave as far as limits of waves go."""
+        """Return which limit of this wave, or which quota, delays the move of a pod; None if none does."""
         if (limit := self.waits(cls, node, strategy, ready=ready)) is not None:
             return Refusal.of(Why.BUDGET, limit=limit)
         lack = self.lacks(cls)

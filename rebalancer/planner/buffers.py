@@ -1,4 +1,4 @@
-"""CapacityBuffers as a rule of every plan: no move fills the room that they ask for, and no node that holds it is emptied."""
+"""CapacityBuffers as a rule of every plan: no move fills the room that they reserve, and no node with such room is emptied."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rebalancer.snapshot.model import Buffer, Snapshot
 from rebalancer.snapshot.selected import Selected
 
 CAPACITY_BUFFERS = "capacity-buffers"
-"""What reports call the rule, beside the names of strategies."""
+"""The name of the rule in reports, beside the names of strategies."""
 
 
 def keep_buffers(snapshot: Snapshot, profile: SchedulerProfile) -> tuple[Contribution, ...]:
     """Return the rule on the buffers of ``snapshot``: soft 1 for each chunk without room; none if there are no chunks.
 
-    It asks for no moves: what is missing is for scale-out to add.
+    It requests no moves: scale-out adds the missing room.
     """
     buffers = [one for one in snapshot.buffers or () if one.chunks]
     if not buffers:

@@ -1,4 +1,4 @@
-"""The candidates of one search: what each pair of a class and a node promises, and which one is next.
+"""The candidates of one search: the promise of each pair of a class and a node, and the next pair.
 
 They are rows of one table of the compiled core (:mod:`rebalancer.core.rows`).
 """
@@ -31,7 +31,7 @@ class Promise(NamedTuple):
     row: int
     pair: Pair
     pod: int
-    """The pod that goes first."""
+    """The pod that is evicted first."""
     strategy: str
     """The one with the largest share in the entry that decides."""
     promised: tuple[float, float, float]
@@ -136,7 +136,7 @@ class CandidateRows:
         return self._cls.data[row], self._node.data[row]
 
     def promise_of(self, row: int) -> Promise:
-        """Return what a row promises."""
+        """Return the promise of a row."""
         promised = self._promised.data
         pod = self._pods.data[self._next_pod.data[row]]
         strategy = self._terms[self._leading.data[row]].strategy
@@ -144,7 +144,7 @@ class CandidateRows:
         return Promise(row, self.pair_of(row), pod, strategy, of_entries)
 
     def promises(self) -> Iterator[Promise]:
-        """Yield what the rows promise that promise anything and have pods to move, class by class."""
+        """Yield the promises of all rows that promise a gain and have pods to move, class by class."""
         for row in np.flatnonzero(self._promised.any(axis=0)).tolist():
             if core.has_pods(self._rows, row):
                 yield self.promise_of(row)
@@ -176,7 +176,7 @@ class CandidateRows:
     # -- what goes next -----------------------------------------------------------------------------
 
     def open(self, *, again: bool = False, steered: bool = False) -> None:
-        """Open all rows but those whose refusal stands, with marks or without; ``again``: these, too."""
+        """Open all rows except those whose refusal is still valid, with and without marks; ``again``: open these as well."""
         book = self.book
         book.marked = int(steered)
         for cls in np.flatnonzero(self._stale).tolist():
@@ -189,7 +189,7 @@ class CandidateRows:
     # -- while pods move ----------------------------------------------------------------------------
 
     def land(self) -> None:
-        """Note that the victims of a wave are gone: what found no room may find some."""
+        """Note that the victims of a wave are gone: pods that had no room before may have some."""
         self.book.moves += 1
 
     def move(self, cls: int, nodes: Sequence[int], reopened: set[int] | None = None) -> Int32s:
@@ -230,7 +230,7 @@ class CandidateRows:
     # -- asking the terms ---------------------------------------------------------------------------
 
     def _ask(self, mover: Mover) -> None:
-        """Ask the terms about one class."""
+        """Read the candidates of one class from the terms."""
         ask(self.book, self._judge.bench.terms, mover, self.moved, self._effort.looks)
 
 

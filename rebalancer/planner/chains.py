@@ -2,8 +2,8 @@
 
 A greedy search stops when no single move gains anything. Example: the emptiest node attracts the replacement of
 every pod, and it already has a replica of this one. If another pod takes that place first, the replacement lands on
-the next node. Chains are found by trying: which pods would land on the attracting node, do no harm there, and
-improve the landing of the other pod enough? Work is counted in judgements, not in seconds, so that the same snapshot
+the next node. Chains are searched by trial: a pod qualifies if it would land on the attracting node, do no harm there,
+and improve the landing of the other pod enough. Work is counted in judgements, not in seconds, so that the same snapshot
 gives the same plan on any machine.
 """
 
@@ -194,7 +194,7 @@ class Chains:
         return load
 
     def _same_zone(self, node: int) -> Bools:
-        """Return which nodes (N,) are in the zone of ``node``; pods with zone spread stay in their zone."""
+        """Return which nodes (N,) are in the zone of ``node``; pods with zone spread do not leave their zone."""
         labels = self._view.snapshot.nodes.labels
         same = np.zeros(len(self._view.snapshot.nodes), bool)
         for key in ZONE_KEYS:

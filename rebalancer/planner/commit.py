@@ -42,7 +42,7 @@ class Commit:
     observed: bool
     """The moves are shown only."""
     most_landings: int | None
-    """So many landings are kept of each move; None: all."""
+    """The largest number of landings to keep of each move; None: all."""
 
     def move(self, pair: Pair, promise: Promise, verdict: Verdict, wave: Wave) -> Chosen:
         """Move a pod that gains by itself."""

@@ -1,12 +1,12 @@
-"""Deletion costs: the order in which a scale-in of a ReplicaSet takes its pods, so that no rule breaks and few moves are needed.
+"""Deletion costs: the order in which a scale-in of a ReplicaSet deletes its pods, so that no rule breaks and few moves are needed.
 
-The controller takes pods that are not Ready first, then those with the lowest deletion cost
-(:mod:`rebalancer.wire.deletion_order`). For each ReplicaSet the order is built pod by pod: the next one to go is on a node
+The controller deletes pods that are not Ready first, then those with the lowest deletion cost
+(:mod:`rebalancer.wire.deletion_order`). For each ReplicaSet the order is built pod by pod: the next pod is on a node
 whose loss breaks no spread constraint, then on a node that is to be empty, then in the fullest domains, then on a Spot
-machine. However many pods a scale-in takes, it takes the first ones of that order.
+machine. A scale-in to any size deletes the first pods of that order.
 
-Costs are positive and rise with the order, with gaps between them. Pods without one count as 0 and go first, so that a new
-pod needs one only after a scale-out. Only pods that stand wrong in the order are written.
+Costs are positive and rise with the order, with gaps between them. Pods without a cost count as 0 and are deleted first, so that a new
+pod needs one only after a scale-out. Only pods that are out of order are written.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from rebalancer.wire.deletion_order import Replica, sort_replicas
 
 _CONTROLLERS = ("ReplicaSet.apps", "ReplicationController")
 _FIRST, _GAP = 1_000_000, 100
-"""The lowest cost of an order that is written as a whole, and the distance between two of them."""
+"""The lowest cost of a completely written order, and the distance between two costs."""
 _LARGEST = 2**31 - 1
 _TAKEN_BACK = "it is not ordered any more"
 
 
 def find_ordering(rules: RunRules) -> str | None:
-    """Return the name of the policy's strategy that writes deletion costs, whatever its mode; None if it has none.
+    """Return the name of the policy's strategy that writes deletion costs, in any mode; None if it has none.
 
     Of several the first one by name that is not off counts.
     """
@@ -118,7 +118,7 @@ class _Planner:
         return self.draft.snapshot
 
     def changes(self) -> list[CostChange]:
-        """Return all changes, ReplicaSet by ReplicaSet, first those that go last."""
+        """Return all changes, ReplicaSet by ReplicaSet, beginning with the pods that are deleted last."""
         flags = self.snapshot.pods.flags
         ours = (flags & PodFlag.COST_OURS) != 0
         made: list[CostChange] = []
@@ -213,7 +213,7 @@ class _Rule:
             self.counts[self.domain[node]] -= 1
 
     def worst_of(self, taken: Ints) -> int:
-        """Return the largest excess while some of ``taken`` (M,) pods go from each node, in any order."""
+        """Return the largest excess while up to ``taken`` (M,) pods of each node are deleted, in any order."""
         inside = self.domain >= 0
         of_domain = np.bincount(
             self.domain[inside], taken[inside], minlength=len(self.counts)
@@ -229,26 +229,26 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """The order in which the pods of one ReplicaSet are to go."""
+    """The order in which the pods of one ReplicaSet are to be deleted."""
 
     rows: list[int]
     reasons: list[str]
     nodes: list[int]
     """Place -> the node, among those of the ReplicaSet."""
     kinds: list[tuple[bool, bool]]
-    """Place -> whether its node stays, and whether it is no Spot machine."""
+    """Place -> whether its node is not emptied, and whether it is no Spot machine."""
     excess: list[int]
     """Number of pods gone -> by how much the skews are too large, summed; from 0 on."""
     rules: list[_Rule]
-    """As before the first pod goes."""
+    """The state before the first pod is deleted."""
 
     def repaired_after(self) -> int | None:
-        """Return after how many pods all rules hold; None if never, or already."""
+        """Return after how many deleted pods all rules are met; None if never, or if they are met already."""
         gone = next((gone for gone, excess in enumerate(self.excess) if not excess), None)
         return gone or None
 
     def count_loose(self) -> int:
-        """Return how many of the first pods may go in any order: none of them needs a cost."""
+        """Return how many of the first pods may be deleted in any order: none of them needs a cost."""
         if self.excess[0]:
             return 1
         taken = np.zeros(1 + max(self.nodes), np.int64)
@@ -263,8 +263,6 @@ class _Order:
 
 @dataclass(frozen=True)
 class _ReplicaSet:
-    """The living pods of one ReplicaSet."""
-
     draft: Draft
     rows: Ints
     classes: list[int]
@@ -335,7 +333,7 @@ class _ReplicaSet:
         return rules
 
     def _waiting(self, place: Mapping[int, int]) -> list[list[int]]:
-        """Return the pods on each node (M,), last the one that goes first: by its cost of ours, then as the controller takes them."""
+        """Return the pods on each node (M,), the first to be deleted at the end: by the costs that we wrote, then by the controller's order."""
         pods = self.draft.snapshot.pods
         rank = {row: at for at, row in enumerate(self._sort_as_controller())}
         on: list[list[int]] = [[] for _ in place]
@@ -344,7 +342,7 @@ class _ReplicaSet:
         return on
 
     def _sort_as_controller(self) -> list[int]:
-        """Return the pods in the order in which the controller takes them without costs of ours."""
+        """Return the pods in the order in which the controller deletes them without our costs."""
         snapshot = self.draft.snapshot
         pods, owner = snapshot.pods, snapshot.classes[self._cls].owner
         every = self.draft.state.classes_of_owner(owner)
@@ -367,7 +365,7 @@ class _ReplicaSet:
         return [rows[at] for at in sort_replicas(replicas, snapshot.captured_at)]
 
     def order(self) -> _Order:
-        """Return the order in which the pods are to go."""
+        """Return the order in which the pods are to be deleted."""
         snapshot = self.draft.snapshot
         nodes = np.unique(snapshot.pods.node[self.rows]).astype(np.int64)
         place = {node: at for at, node in enumerate(nodes.tolist())}
@@ -393,7 +391,7 @@ class _ReplicaSet:
         return order
 
     def _top(self, rows: Sequence[int]) -> tuple[int, int]:
-        """Return the next pod of a node to go, and its cost of ours; zeros if none is left."""
+        """Return the next pod of a node to be deleted, and the cost that we wrote for it; zeros if none is left."""
         return (rows[-1], self.value(rows[-1]) or 0) if rows else (0, 0)
 
     def _next(
@@ -404,7 +402,7 @@ class _ReplicaSet:
         kinds: tuple[Bools, Bools],
         tops: Ints,
     ) -> int:
-        """Return the node, among those of the ReplicaSet, from which the next pod is to go; ``tops`` (M, 2): see :meth:`_top`."""
+        """Return the node of the ReplicaSet whose pod is to be deleted next; ``tops`` (M, 2): see :meth:`_top`."""
         open_ = np.flatnonzero(left)
         stays, steady = kinds
         none = np.zeros(len(open_), np.int64)
@@ -438,8 +436,8 @@ class _ReplicaSet:
 def assign(values: Sequence[int | None], loose: int) -> list[int | None]:
     """Return the costs to write so that costs rise from pod to pod, except among the first ``loose``; None: leave it.
 
-    ``values``: the present cost of each pod, first the one that goes first; None: it has none, which counts as 0. As few as
-    possible are written.
+    ``values``: the present cost of each pod, in the order of deletion; None: it has none, which counts as 0. As few costs
+    as possible are written.
     """
     lowest = max([0, *(value for value in values[:loose] if value is not None)])
     rest = list(values[loose:])

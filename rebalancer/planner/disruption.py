@@ -130,9 +130,9 @@ class DisruptionBudgets:
         return None
 
     def unevictable(self) -> frozenset[int]:
-        """Return the classes whose pods no eviction ever takes: a budget never allows one, or more than one select them.
+        """Return the classes whose pods can never be evicted: a budget never allows it, or more than one budget selects them.
 
-        A budget counts as such by the pods that it counts, not by what it allows: during a rollout it may allow some.
+        This is decided by the pods that a budget counts, not by what it allows now: during a rollout it may allow some evictions.
         """
         budgets = self._snapshot.budgets
         return frozenset(

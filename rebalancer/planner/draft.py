@@ -64,7 +64,7 @@ class Draft:
         self._expected: set[int] = set()
         """The classes of which the terms know the rules, see :meth:`expect`."""
         self.gangs_that_stay: dict[GangKey, Refusal] = {}
-        """Why gangs that rules ask to move stay as a whole."""
+        """Gang that rules ask to move -> why none of it is moved."""
         self.ended = EndedPods(problem)
         self.judging_terms = tuple(one for one in self.terms if one.term.cause is not Cause.PLACE)
         """The terms that judge single pods, in their order."""
@@ -111,7 +111,7 @@ class Draft:
         """Return the pods (P,) exempt from the rule on unsettled owners.
 
         Such a pod is judged by its state, and it alone keeps its owner unsettled. Evicting it removes no Ready pod.
-        Other protections still hold.
+        Other protections still apply.
         """
         lifted = np.zeros(len(self.snapshot.pods), bool)
         for weighted in self.judging_terms:
@@ -163,7 +163,7 @@ class Draft:
         return kept
 
     def keeps(self, pod: int) -> Refusal | None:
-        """Return what keeps a pod in place, whatever asks for its move: protections, or PodDisruptionBudgets; None if nothing does."""
+        """Return why no strategy may move a pod: protections, or PodDisruptionBudgets; None if it may be moved."""
         if texts := self.protection_texts(pod):
             return Refusal.of(Why.PROTECTED, texts=texts, code=protection_code(texts))
         return self.forbidden(pod)
@@ -220,9 +220,9 @@ class Draft:
         make_move(self.state, pod, cls, prediction, lands)
 
     def expect(self, *classes: int) -> None:
-        """Let all terms, also those that only observe, know the rules of ``classes``, whose pods are about to leave or come.
+        """Tell all terms, including those that only observe, the rules of ``classes``, whose pods are about to be moved or placed.
 
-        A rule that holds is unknown to a term until a move concerns it, see :class:`DomainTerm`.
+        A term does not know a satisfied rule until a move concerns it, see :class:`DomainTerm`.
         """
         for cls in classes:
             if cls in self._expected:

@@ -15,40 +15,40 @@ class Effort:
     """Limits of the search, and of the choice of nodes to empty."""
 
     in_a_row: int = 4
-    """Pairs of a class come in the order of what they promise, and their landings are much alike: after so many refusals
-    in a row the others wait until a move concerns the class."""
+    """Pairs of a class are ordered by their promises, and have similar landings: after this number of refusals in a row,
+    the others wait until a move concerns the class."""
     in_vain: int = 100
-    """Pairs for balance alone are judged in the order of what they promise. After so many without a good move
-    between them, the others wait for the next wave."""
+    """Pairs for balance alone are judged in the order of their promises. After this number without a good move between
+    them, the others wait for the next wave."""
     closely: int = 300
-    """So many that promise too little anyway are judged anyway, to show people where they would land."""
+    """Number of pairs that are judged although they promise too little, to show people where they would land."""
     few: float = 0.05
-    """A wave with fewer moves than this share of the largest one goes on with gambles."""
+    """A wave with fewer moves than this share of the largest wave continues with gambles."""
     related: int = 64
-    """Up to so many classes are asked about again at once after a move. Of a rule over a whole namespace the others are
-    asked about when it is their turn."""
+    """Classes whose candidates are read again directly after a move, at most. With a rule over a whole namespace, those of
+    other classes are read when it is their turn."""
     looks: int = 30
-    """Up to so many pairs of a class, what a closer look has shown of them is forgotten once a pod of it has moved."""
+    """Up to this number of pairs in a class, their judgements are forgotten once a pod of the class has moved."""
     steered: int = 20
-    """So many moves at most in a wave with marks: they go one after the other, each waiting for its marks to be seen."""
+    """Moves in a wave with marks, at most: they are executed one after the other, each once its marks are visible."""
     landings: int = 3
-    """So many landings of one pod are tried with marks, the best first."""
+    """Landings of one pod that are tried with marks, at most; the best first."""
     steered_pods: int = 3000
     """Pods of one plan for which a landing is looked for."""
     chain: int = 48
-    """Judgements for one pod that cannot go alone."""
+    """Judgements for one pod that cannot be moved alone."""
     chains: int = 600
-    """The same for all pods of one plan."""
+    """Judgements for all pods of one plan that cannot be moved alone."""
     chain_nodes: int = 8
     """Nodes from which some pod may move first."""
     exchange: int = 48
-    """Exchanges that are judged for one pod that no node takes."""
+    """Exchanges that are judged for one pod that fits on no node."""
     exchanges: int = 600
-    """The same for all pods of one plan."""
+    """Exchanges that are judged for all pods of one plan."""
     scenarios: int = 3
     """Scenarios at most in which the moves of a plan are made again, to say how sure its landings are."""
     scenario_moves: int = 300
-    """Moves of all of them together; there is one scenario at least."""
+    """Moves of all scenarios together; there is at least one scenario."""
     emptying: int = 6000
     """Judgements of one choice of nodes to be emptied."""
     emptied_pods: int = 1000
@@ -60,7 +60,7 @@ class Effort:
     room_in_all: int = 40_000
     """Most steps of all searches for room in one plan."""
     room_moves: int = 10
-    """Evictions for it."""
+    """Evictions for one waiting pod, at most."""
     room_victims: int = 5
     """Pods that leave one node for it."""
     room_nodes: int = 24
@@ -72,12 +72,12 @@ class Effort:
     room_orders: int = 3
     """Further orders of the pods that wait, where not all can be let in one after the other."""
     room_tries: int = 30
-    """Ways for one pod of which it is asked whether they can be gone in some order."""
+    """Ways for one pod that are checked for an order in which they can be executed."""
     room_walks: int = 400
-    """The same for all searches of one plan: with many pods that wait, each takes tens of milliseconds."""
+    """The same for all searches of one plan: with many waiting pods, each check takes tens of milliseconds."""
 
     left_out: int = 4
-    """So many times nodes are left out that the plan itself would empty by half."""
+    """Number of attempts to exclude nodes that the plan itself would empty by half."""
 
     @staticmethod
     def of(nodes: int) -> Effort:

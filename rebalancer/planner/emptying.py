@@ -212,7 +212,7 @@ LEAST: Mapping[Eagerness, float] = {
     Eagerness.EAGER: 1 / 4,
     Eagerness.RELENTLESS: 0.0,
 }
-"""Least share saved per share disturbed. Karpenter asks for a half: its longest chain of moves is then 4 long."""
+"""Least share saved per share disturbed. Karpenter requires a half: its longest chain of moves is then 4 long."""
 
 _WEIGHED = ("cpu", "memory")
 
@@ -222,9 +222,9 @@ class EmptyingChoice:
     """The nodes to empty, and the verdicts on the other nodes."""
 
     nodes: Bools
-    """(N,)"""
+    """(N,) the chosen nodes."""
     verdicts: Mapping[int, NodeVerdict] = field(default_factory=dict)
-    """Node -> what happens to it."""
+    """Node -> the decision on it."""
 
 
 class Emptier:
@@ -279,7 +279,7 @@ class Emptier:
         return self._choice(self._fitting(able), begun)
 
     def able(self, nodes: Sequence[int]) -> list[int]:
-        """Return which of ``nodes`` are worth it, and can be emptied together, once what ends by itself is over."""
+        """Return which of ``nodes`` are worth emptying, and can be emptied together once temporary obstacles have ended."""
         worth, least = self._worth(), LEAST[self._draft.settings.eagerness]
         worthy = [
             node
@@ -336,9 +336,9 @@ class Emptier:
         return round(float(prices.known[list(nodes)].sum()), 9)
 
     def _choose(self, kept: Sequence[int], candidates: Sequence[int], most: int) -> list[int]:
-        """Return ``kept`` and as many of ``candidates`` as can be emptied as well: all at once without those that fail, then one by one.
+        """Return ``kept`` and as many of ``candidates`` as can also be emptied: first all at once without those that fail, then one by one.
 
-        ``most``: nodes in all. Of many nodes that takes few judgements; :meth:`_grow` lets no node fail for the sake of later ones.
+        ``most``: nodes in all. For many nodes this takes few judgements; with :meth:`_grow` no node fails because of later ones.
         """
         together = self._few_enough(candidates[: max(0, most - len(kept))])
         chosen = self._fitting([*kept, *together], fixed=len(kept))
@@ -431,7 +431,7 @@ class Emptier:
     # -- what a node is worth --------------------------------------------------------------------------
 
     def _candidates(self, begun: Bools) -> Iterator[int]:
-        """Yield the nodes that may be emptied, most valuable first; record why the others stay."""
+        """Yield the nodes that may be emptied, most valuable first; record why the others are not emptied."""
         worth, least = self._worth(), LEAST[self._draft.settings.eagerness]
         for node, text in self._emptiable.kept.items():
             self._keep(node, NodeVerdict(NodeCode.NOT_ELIGIBLE, text))
@@ -455,7 +455,7 @@ class Emptier:
                 yield node
 
     def _too_cheap(self, node: int) -> NodeVerdict | None:
-        """Return a verdict if what a node with pods saves is not known, or is less than the policy asks for; else None."""
+        """Return a verdict if the saving of a node with pods is unknown, or less than the policy requires; else None."""
         prices, pods = self._emptiable.prices, len(self._pods.on(node))
         if prices is None or not pods:
             return None
@@ -509,7 +509,7 @@ class Emptier:
     def _failing(self, nodes: Sequence[int], *, one_will_do: bool = False) -> set[int]:
         """Return the nodes that cannot be emptied while all of ``nodes`` are marked; record why.
 
-        That a try takes too long replaces no reason that is known.
+        A trial that takes too long replaces no earlier reason.
         """
         failing = self._trial.failing(nodes, one_will_do=one_will_do)
         for node, why in failing.items():

@@ -14,15 +14,14 @@ from rebalancer.snapshot.protect import LEFT_OUT, names_of, text_of
 
 @dataclass(frozen=True, slots=True)
 class Removals:
-    """The finished pods to delete, and the reasons why others stay."""
+    """The finished pods to delete, and the reasons why others are not deleted."""
 
     moves: tuple[Move, ...] = ()
     skips: tuple[Skip, ...] = ()
     waiting: int = 0
-    """So many are left to further runs by budgets, of strategies that do not only observe."""
+    """Number of pods that budgets leave to further runs, for strategies that do not only observe."""
 
     def __add__(self, other: Removals) -> Removals:
-        """Return the union of both."""
         return Removals(
             self.moves + other.moves, self.skips + other.skips, self.waiting + other.waiting
         )
@@ -138,7 +137,6 @@ class EndedPods:
         )
 
     def _names(self, pod: int) -> tuple[str, str, str]:
-        """Return (namespace, name, node) of a pod."""
         if self._finished is None:
             raise ValueError("no pod has ended")
         pods, nodes = self._finished.pods, self._finished.nodes

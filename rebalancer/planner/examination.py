@@ -61,7 +61,7 @@ class Examination:
         self._unseen = {one.strategy for one in terms if one.term.unseen}
         """The strategies whose balance is worth marks."""
         self._unsteered: set[Pair] = set()
-        """Pairs that marks could not help when they were last asked about."""
+        """Pairs that marks could not help at the last judgement."""
         self._looks: list[RefusedRow | RefusedMove | None] = self.search.looks
         self.in_flight: str | None = None
         """The budget that moves of earlier runs use up, if that is where the plan ends."""
@@ -147,7 +147,7 @@ class Examination:
         return self._draft.cause(pod, shares, prediction, self._terms) is not Cause.STATE
 
     def _refine(self, pod: int, strategy: str, refusal: Refusal) -> Refusal:
-        """Return a refusal, or, where nothing gets better since the pod would only move an overload, one that says so."""
+        """Return the refusal; if nothing improves because the pod would only move an overload, return a refusal with that reason."""
         if refusal.why is Why.NOTHING_BETTER and self._overloads(
             pod, strategy, refusal.facts["landing"]
         ):
@@ -212,7 +212,7 @@ class Examination:
     # -- why they stay ------------------------------------------------------------------------------
 
     def explain(self, pair: Pair) -> RefusedMove | None:
-        """Return why a pair stays; None if nothing has refused it."""
+        """Return why a pair is not moved; None if nothing has refused it."""
         row, promise = self._candidates.row_of(pair), self._candidates.promise(pair)
         known = None if row < 0 else self._read(pair[0], self._looks[row])
         if known is None or promise is None:
@@ -242,12 +242,12 @@ class Examination:
         return [pair for pair, why in refused if why is not None and why.refusal.code in codes]
 
     def forget(self, pair: Pair) -> None:
-        """Forget why a pair stays: a pod of it has moved."""
+        """Forget the refusal of a pair: a pod of it has moved."""
         if (row := self._candidates.row_of(pair)) >= 0:
             self._looks[row] = None
 
     def waiting(self) -> frozenset[int]:
-        """Return the classes of which a limit of the whole run has kept pairs back, and nothing else so far."""
+        """Return the classes whose pairs were deferred by a limit of the whole run, and refused by nothing else so far."""
         return frozenset(np.flatnonzero(self.search.kept_back).tolist())
 
     def end(self, limit: str) -> None:
@@ -261,7 +261,7 @@ class Examination:
             core.keep_back(self.search, promise.row)
 
     def close(self) -> None:
-        """End the search: record for all remaining candidates why they stay.
+        """End the search: record for all remaining candidates why they are not moved.
 
         The last wave is empty: candidates deferred in it wait for moves of earlier runs.
         """

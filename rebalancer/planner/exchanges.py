@@ -1,10 +1,10 @@
-"""Exchanges: two pods that can only move if they take each other's place; or one pod and two smaller ones of another node.
+"""Exchanges: two pods that can only move by swapping their nodes; or one pod and two smaller ones of another node.
 
-On full nodes no single move lands, though a hard rule keeps a pod from its own node: its replacement would wait for ever. So
-all go, one after the other, in one wave. The first one goes, and its replacement must find no node, not even the one it left. Its
-room lets the others land there; and their room lets the first one's replacement in. What is not kept from its own node
-would go back as soon as it is gone: a mark is a preference, and the only node with room wins against it. Of the others
-alone a mark may decide where they land. Work is counted in judgements, not in seconds.
+On full nodes no single move lands, even if a hard rule forbids a pod on its own node: its replacement would stay pending.
+So all pods of an exchange are evicted in one wave, one after the other. The first pod's replacement must fit on no node,
+not even on the one that it left. The others land in the room that it left; then its replacement lands in theirs. A first pod
+that its own node accepts would return there at once: a mark is only a preference, and the only node with room wins
+against it. Only for the others a mark may decide where they land. Work is counted in judgements, not in seconds.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Exchange:
     """Pods that change places, in the order of their evictions."""
 
     pods: tuple[int, ...]
-    """First the one that no node would take while the others stay; those are on one node."""
+    """The first pod fits on no node before the others leave; these are on one node."""
     landing: TogetherLanding
-    """Of all, in this order."""
+    """Where all of them land, in this order."""
     strategy: str
     """The strategy with the largest share in the gain."""
     marks: tuple[int, ...]
-    """Nodes that are marked until all have landed: the others would go back otherwise."""
+    """Nodes that are marked until all pods have landed: the others would return otherwise."""
 
 
 class ExchangeJudge:
@@ -126,9 +126,9 @@ class ExchangeJudge:
         return self._draft.scheduler.predict(self._draft.state, replacement)
 
     def _lands_either(self, pod: int, early: Prediction, late: Prediction) -> int:
-        """Return where a replacement is likely enough to land, ``early``, while its victim holds its room, or ``late``; or -1.
+        """Return where a replacement is likely enough to land, ``early`` (its victim still occupies its room) or ``late``; or -1.
 
-        Each may come true, so that their mean counts: late, a tie with its own node will do, but not where that is the better one.
+        Both are possible, so that their mean counts: late, a tie with its own node is enough, but not if its own node scores higher.
         """
         if not len(early.nodes) or self._draft.snapshot.waits(int(self._draft.state.cls_of[pod])):
             return self._lands(pod, late)
@@ -187,7 +187,7 @@ class ExchangeWaves:
         self._examination, self._commit, self._effort = examination, commit, effort
         self._left = effort.exchanges
         self._in_vain: set[int] = set()
-        """Pods that had no partner; asked again once an exchange is made."""
+        """Pods without a partner; tried again after the next exchange."""
 
     def wave(self, wave: Wave) -> list[Chosen]:
         """Return the moves of the best exchange; none if there is none."""
@@ -242,7 +242,7 @@ class ExchangeWaves:
         return made
 
     def _reason(self, exchange: Exchange, pod: int, pair: Pair) -> str:
-        """Return the reason of one of the moves; asked before the first of them is made."""
+        """Return the reason of one of the moves; called before the first of them is made."""
         first, *others = exchange.pods
         partners = others if pod == first else [first]
         what = f"changes places with {' and '.join(map(self._draft.snapshot.pod_ref, partners))}"
@@ -268,7 +268,7 @@ class Partners:
         """(C,) the class of the replacements."""
 
     def of(self, first: int) -> Iterator[tuple[int, ...]]:
-        """Yield the partners of a pod: single pods, one of each class and node, those first that have to go themselves; then pairs."""
+        """Yield the partners of a pod: single pods, one of each class and node, beginning with those that must move themselves; then pairs."""
         draft, pods = self._draft, self._draft.snapshot.pods
         gain = self._gains(first)
         others = draft.state.unmoved()
@@ -331,7 +331,7 @@ class Partners:
         return self._draft.snapshot.nodes.allocatable - self._draft.state.lasting
 
     def _may_leave(self, first: int, pod: int) -> bool:
-        """Return whether budgets allow the move of ``pod`` now, and no hard rule that holds keeps it off the node of ``first``."""
+        """Return whether budgets allow the move of ``pod`` now, and no satisfied hard rule forbids it on the node of ``first``."""
         draft, pair = self._draft, place_of(self._draft, pod)
         there = draft.state.node_of[[first]]
         replacement = draft.snapshot.classes[pair[0]].replacement
@@ -341,7 +341,7 @@ class Partners:
 
 
 def _fits(asked: Ints, room: Ints) -> Bools:
-    """Return per column (K,) whether all that is asked for (R, K) fits into the room."""
+    """Return per column (K,) whether the requests (R, K) fit into the room."""
     fits: Bools = ((asked == 0) | (room >= asked)).all(axis=0)
     return fits
 
@@ -370,7 +370,7 @@ class ExchangeCheck:
                 self._moves.setdefault(move.gang, []).append(move)
 
     def judge(self, unit: str, *, now: bool) -> Mapping[str, Verdict] | Refusal:
-        """Return uid -> verdict of the moves of an exchange, or why they must not be made; ``now``: within what budgets allow now."""
+        """Return uid -> verdict for the moves of an exchange, or why they must not be made; ``now``: within the present budgets."""
         moves = self._moves[unit]
         first, *others = moves
         same = {(one.wave, one.node, one.makes_way_for) for one in others}
@@ -387,7 +387,7 @@ class ExchangeCheck:
         return dict(zip([move.uid for move in moves], verdicts_of(exchange), strict=True))
 
     def _why_stays(self, move: Move) -> Refusal | None:
-        """Return why the pod of one of the two moves stays; None if nothing keeps it."""
+        """Return why the pod of one of the two moves cannot be moved; None if it can."""
         draft, pod = self._draft, self._rows.get(move.uid)
         if pod is None:
             return Refusal.of(Why.GONE, who=move.ref)

@@ -26,11 +26,11 @@ class Findings:
     """The output of ``policy check`` for a policy on a snapshot."""
 
     selects: Mapping[str, int]
-    """Key of a select in the file -> the pods that it matches, whatever protects them."""
+    """Key of a select in the file -> the pods that it matches, including protected ones."""
     movable: int
     """Pods that no protection keeps in place."""
     warnings: tuple[str, ...]
-    """What has no effect, or works against something else; a line each."""
+    """Settings without effect, or that work against another one; a line each."""
 
 
 def findings(policy: Policy, snapshot: Snapshot, registry: Registry) -> Findings:
@@ -52,7 +52,7 @@ def findings(policy: Policy, snapshot: Snapshot, registry: Registry) -> Findings
 def policy_warnings(
     policy: Policy, snapshot: Snapshot, registry: Registry, movable: int
 ) -> Iterator[str]:
-    """Yield what of the policy has no effect, or contradicts itself, on ``snapshot``, of which ``movable`` pods may move."""
+    """Yield the settings of the policy without effect, or that contradict each other, on ``snapshot``, of which ``movable`` pods may move."""
     yield from scope_notes(policy, snapshot)
     yield from _idle_budgets(policy, movable)
     yield from _without_marks(policy, registry)
@@ -139,7 +139,7 @@ def closed_disruption_budgets(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
 
 
 def _too_slow_for_signals(policy: Policy, snapshot: Snapshot, movable: int) -> Iterator[str]:
-    """Yield that a node which is about to go keeps pods, because budgets allow fewer evictions than it has pods."""
+    """Yield that a node keeps pods until its machine ends, because budgets allow fewer evictions than it has pods."""
     if not policy.signals:
         return
     pods = snapshot.pods

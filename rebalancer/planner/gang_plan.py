@@ -1,7 +1,7 @@
 """Gangs move as one unit: their pods leave in one wave, and only if every one of them has a landing.
 
 A plan moves a gang for a hard rule, such as a node that must be empty, or in order to empty a node. It then moves all of
-its pods, also those on other nodes, unless enough of it stay. A rollout's pods go in turn,
+its pods, also those on other nodes, unless enough pods remain. The pods of a rollout are replaced in turn,
 each once another is Ready.
 """
 
@@ -48,18 +48,18 @@ class GangMove:
     """The move of a gang: its pods that move, their landings, and the gain."""
 
     pods: tuple[int, ...]
-    """In the order of their evictions: those that the rule names first."""
+    """The pods in the order of their evictions: those that the rule names first."""
     landings: tuple[Prediction, ...]
     share: tuple[float, float, float]
     """The gain of each pod, per entry; positive is better."""
     strategy: str
     """The strategy with the largest share in it."""
     named: frozenset[int] = frozenset()
-    """Those of the pods that the rule names."""
+    """The pods that the rule names."""
 
 
 class GangPlan:
-    """Plans the moves of gangs that certain terms ask for."""
+    """Plans the moves of gangs that certain terms request."""
 
     def __init__(
         self, draft: Draft, terms: Sequence[WeightedTerm], *, observed: bool = False
@@ -88,7 +88,7 @@ class GangPlan:
         return TogetherJudge(draft, judge, terms, guard)
 
     def run(self, first_wave: int) -> list[Chosen]:
-        """Move in the draft the gangs that rules name, each in its own wave; record in the draft why other gangs stay."""
+        """Move in the draft the gangs that rules name, each in its own wave; record in the draft why other gangs are not moved."""
         chosen: list[Chosen] = []
         wave = first_wave
         for gang, named in self._find_named().items():
@@ -105,7 +105,7 @@ class GangPlan:
     def move_of(
         self, gang: GangKey, named: Collection[int] | None = None, *, now: bool = True
     ) -> GangMove | Refusal:
-        """Return how a gang moves, or why it stays. ``now``: only within what the budgets allow now.
+        """Return how a gang moves, or why it is not moved. ``now``: only within what the budgets allow now.
 
         ``named``: its pods that must leave their nodes because of rules; None: they are determined here.
         """
@@ -129,7 +129,7 @@ class GangPlan:
     # -- which gangs, and which of their pods -----------------------------------------------------------
 
     def _find_named(self) -> dict[GangKey, list[int]]:
-        """Return the gangs that move as units -> their pods that rules ask to move; those with most pods first."""
+        """Return gang that moves as a unit -> its pods that rules ask to move; gangs with most such pods first."""
         snapshot = self._draft.snapshot
         units = [gang for gang in snapshot.gangs if is_unit(self._draft, gang)]
         if not units:
@@ -143,7 +143,7 @@ class GangPlan:
         return dict(sorted(named.items(), key=lambda item: (-len(item[1]), item[0])))
 
     def _pairs(self, classes: Int32s) -> set[Pair]:
-        """Return the pairs of ``classes`` that are asked to move: for less than this, no gang is interrupted."""
+        """Return the pairs of ``classes`` that hard rules ask to move: no gang is interrupted for less."""
         rows = (one.selected_rows(one.term.candidates(classes)) for one in self._asking)
         return {pair for of in rows for pair in zip(of.cls.tolist(), of.node.tolist(), strict=True)}
 
@@ -230,7 +230,7 @@ class GangPlan:
             )
 
     def _reasons(self, gang: GangKey, move: GangMove) -> list[str]:
-        """Return the reason of each move; asked before the first of them is made."""
+        """Return the reason of each move; called before the first of them is made."""
         pods = self._draft.snapshot.pods
         how = "in turn" if self._draft.snapshot.surge_of(move.pods) else "together"
         whole = f"{count(len(move.pods), 'pod')} of {gang[1]} leave {how}"
@@ -260,7 +260,7 @@ class PlannedUnits:
                 self.moves.setdefault(unit, []).extend(together)
 
     def gang_of(self, unit: str) -> GangKey | Refusal:
-        """Return the gang of this name, or why it is not what was planned any more."""
+        """Return the gang with this name, or why it no longer matches the plan."""
         snapshot = self._draft.snapshot
         gang = next((gang for gang in snapshot.gangs if unit_of(gang) == unit), None)
         if gang is None:
@@ -275,7 +275,7 @@ class PlannedUnits:
         return gang
 
     def check_pods(self, unit: str, pods: Sequence[int]) -> Refusal | None:
-        """Return a refusal if other pods than ``pods`` would go; else None."""
+        """Return a refusal if other pods than ``pods`` would be moved; else None."""
         uids = {self._draft.snapshot.pods.uid[pod] for pod in pods}
         same = uids == {one.uid for one in self.moves[unit]}
         return None if same else Refusal.of(Why.OTHER_PODS)

@@ -1,7 +1,7 @@
-"""What a gang is to a plan: pods that move as one unit, and what keeps one from moving.
+"""Gangs in a plan: pods that move as one unit, and the reasons why a gang cannot move.
 
 A PodGroup, LeaderWorkerSet or JobSet is of use only as long as enough of its pods run. If the minimum number of its pods
-is known, and that many stay, only some of them move; else all, in one wave. All pods of a Deployment that moves by a
+is known, and that many remain, only some of them move; else all, in one wave. All pods of a Deployment that moves by a
 restart of its rollout are such a unit, too: a rollout replaces every one of them, wherever it runs.
 """
 
@@ -47,7 +47,7 @@ def is_unit(draft: Draft, gang: GangKey) -> bool:
 def units_of(draft: Draft, mine: Bools) -> dict[int, Int32s]:
     """Return pod -> all pods of its gang, for the gangs that may move as a whole and lie entirely in ``mine`` (P,).
 
-    For other gangs, record in the draft why they stay.
+    For other gangs, record in the draft why they are not moved.
     """
     units: dict[int, Int32s] = {}
     for gang, pods in draft.snapshot.gangs.items():
@@ -66,9 +66,9 @@ def units_of(draft: Draft, mine: Bools) -> dict[int, Int32s]:
 
 
 def going(snapshot: Snapshot, gang: GangKey, named: Collection[int]) -> list[int]:
-    """Return the pods that leave where the ``named`` ones have to: these if enough of the gang stay, else all, the named ones first.
+    """Return the pods that must leave with the ``named`` ones: only these if enough of the gang remain, else all, the named ones first.
 
-    Of a gang whose controllers need not make all of it again only the named ones leave, too, where a Job would fail by the others.
+    If the gang's controllers can replace single pods, and evicting the others would make a Job fail, only the named ones leave.
     """
     others = sorted(set(snapshot.gangs[gang].tolist()) - set(named))
     whole = [*named, *others]
@@ -143,7 +143,7 @@ def _of_size(snapshot: Snapshot, gang: GangKey) -> Refusal | None:
 
 
 def is_enough(snapshot: Snapshot, gang: GangKey, stay: int) -> bool:
-    """Return whether a gang is of use, and may be disrupted, while so many of its pods stay."""
+    """Return whether a gang still works, and may be disrupted, while only this number of its pods remains."""
     groups = [
         snapshot.group_of(snapshot.classes[cls])
         for cls in np.unique(snapshot.pods.cls[snapshot.gangs[gang]]).tolist()
@@ -217,10 +217,10 @@ def exceeds_limits(draft: Draft, pods: Sequence[int], strategy: str) -> Refusal 
 
 
 class RoomGangs:
-    """The gangs that may leave as a whole for what waits."""
+    """The gangs that may be evicted as a whole for waiting pods."""
 
     def __init__(self, draft: Draft, mine: Bools) -> None:
-        """``mine`` (P,): the pods that the strategy may move. Why other gangs stay is recorded in the draft."""
+        """``mine`` (P,): the pods that the strategy may move. The draft records why other gangs are not moved."""
         self._snapshot, self._units = draft.snapshot, units_of(draft, mine)
 
     @property

@@ -1,7 +1,7 @@
-"""Judge one possible move: its landing, what it does to the cost, and whether that is sufficient.
+"""Judge one possible move: its landing, its effect on the cost, and whether that suffices.
 
-The core computes it. This module lowers the terms for the core, answers what it asks back
-(:class:`~rebalancer.core.moves.MoveCallbacks`), and makes verdicts and refusals of what it returns.
+The core computes it. This module lowers the terms for the core, implements its callbacks
+(:class:`~rebalancer.core.moves.MoveCallbacks`), and converts its results into verdicts and refusals.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _WHY = {
     "too little": (Why.LOW_GAIN, "sure"),
     "nothing expected": (Why.NONE_EXPECTED, "sure"),
 }
-"""What the core says -> the reason, and the share of the landings that its sentence names."""
+"""The core's result -> the reason, and the share of the landings that its sentence names."""
 _FOR_OTHERS = {Why.COMES_BACK: Why.MAY_COME_BACK, Why.BREAKS_HARD: Why.BREAKS_RULE}
 """Of a move that has to gain nothing."""
 
@@ -242,7 +242,7 @@ class Judge:
         return known
 
     def promising(self, cls: int, terms: Sequence[int]) -> Mover:
-        """Return a class with the rules of only some terms, to be asked what it promises."""
+        """Return a class lowered with the rules of only some terms, to compute the largest gain that its moves promise."""
         replacement = self._view.snapshot.classes[cls].replacement
         rules = _rules_of(cls, replacement, [self._numbered[index] for index in terms])
         mine = view_of(self._mine[cls])
@@ -364,7 +364,7 @@ class Judge:
 
 
 def _demands(view: View, threshold: Threshold) -> Demands:
-    """Return what the policy asks of a move."""
+    """Return what the policy requires of a move."""
     nodes = view.snapshot.nodes
     avoided = nodes.avoided if nodes.avoided is not None else np.zeros(len(nodes), bool)
     return Demands(

@@ -1,4 +1,4 @@
-"""Nodes that Karpenter takes, or may take next: no replacement lands there, so that nothing moves twice and no node stays for it."""
+"""Nodes that Karpenter removes, or may remove next: no replacement lands there, so that no pod moves twice and none delays the removal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOOK, _LOOK_AT_EACH, _LONGEST_LOOK = 60.0, 0.5, 300.0
 
 
 def with_claims(snapshot: Snapshot, profile: SchedulerProfile) -> Snapshot:
-    """Return the snapshot with the nodes as leaving that Karpenter takes, or may take next, each with a notice."""
+    """Return the snapshot in which the nodes that Karpenter removes, or may remove next, are leaving, each with a notice."""
     if not snapshot.node_claims:
         return snapshot
     why = _Candidates(snapshot, profile).why
@@ -68,13 +68,13 @@ def find_changing(snapshot: Snapshot) -> tuple[int, int]:
 
 
 def is_coming(claim: NodeClaim, snapshot: Snapshot) -> bool:
-    """Return whether the node of a NodeClaim is on its way, and not for so long, or of such a pool, that it may never come."""
+    """Return whether the node of a NodeClaim is still expected: its pool registers nodes, and the claim is not overdue."""
     waits = claim.pool.registers and not (claim.ready or claim.going)
     return waits and snapshot.captured_at - claim.created < STARTUP
 
 
 def list_ordered_nodes(snapshot: Snapshot) -> list[AddedNode]:
-    """Return the nodes on their way that no Node object shows yet, as far as Karpenter says what they will have."""
+    """Return the ordered nodes that have no Node object yet, as far as their NodeClaims show their resources."""
     ordered, there = [], set(snapshot.nodes.provider_id)
     for claim in snapshot.node_claims or ():
         if claim.node or claim.machine in there or not is_coming(claim, snapshot):
@@ -94,7 +94,7 @@ def list_ordered_nodes(snapshot: Snapshot) -> list[AddedNode]:
 
 
 class _Candidates:
-    """Finds the nodes that Karpenter takes, or may take next."""
+    """Finds the nodes that Karpenter removes, or may remove next."""
 
     def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
         self._snapshot, self._profile = snapshot, profile
@@ -108,7 +108,7 @@ class _Candidates:
         self._starts = np.searchsorted(pods.node[self._pods], np.arange(len(index) + 1))
         self._blocking = self._find_blocking()
         self.why: dict[int, tuple[NoticeKind, str]] = dict(self._list_certain())
-        """Node -> whether it goes or may go, and why."""
+        """Node -> whether it is or may be removed, and why."""
         may = NoticeKind.CANDIDATE
         for listed in (self._list_drifted, self._list_removable):
             self.why.update([(node, (may, text)) for node, text in listed()])
@@ -132,7 +132,7 @@ class _Candidates:
         return of_pods
 
     def _list_certain(self) -> Iterator[tuple[int, tuple[NoticeKind, str]]]:
-        """Yield the nodes that go now, expire soon, or are empty."""
+        """Yield the nodes that are being removed, expire soon, or are empty."""
         for node, claim in self._claims.items():
             if claim.going:
                 yield node, (NoticeKind.CLAIM, claim.going)
@@ -140,7 +140,7 @@ class _Candidates:
                 yield node, (NoticeKind.CANDIDATE, text)
 
     def _judge(self, node: int, claim: NodeClaim) -> str:
-        """Return why Karpenter may take a node, whatever is on others; empty if nothing says so."""
+        """Return why Karpenter may remove a node, regardless of other nodes; empty if it may not."""
         # A node that should have expired long ago stays: Karpenter has not removed it.
         if abs(claim.expires - self._snapshot.captured_at) < SOON:
             return f"Karpenter is to replace it: NodeClaim {claim.name} expires"
@@ -149,10 +149,10 @@ class _Candidates:
         return ""
 
     def _list_drifted(self) -> Iterator[tuple[int, str]]:
-        """Yield (node, why) for the drifted nodes that are replaced next: of each pool as many as its budgets let go at once.
+        """Yield (node, why) for the drifted nodes that are replaced next: in each pool as many as its budgets allow at once.
 
-        Karpenter takes empty ones first, then the one that has been drifted for longest. Which of equal ones it takes is not known: then
-        none of them is listed.
+        Karpenter replaces empty nodes first, then the one that has been drifted for longest. Between equal nodes its choice is
+        not known: then none of them is listed.
         """
         drifted: dict[str, list[int]] = {}
         for node, claim in self._claims.items():
@@ -223,7 +223,7 @@ class _Candidates:
 
 
 class _Places:
-    """The room on the nodes that stay, for the pods of one node at a time; rules between pods do not count.
+    """The room on the nodes that are not removed, for the pods of one node at a time; rules between pods are ignored.
 
     Pods are counted, not placed, so that no order of nodes or pods decides.
     """

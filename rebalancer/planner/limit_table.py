@@ -20,7 +20,7 @@ from rebalancer.snapshot.columns import Bools, Ints
 IN_FLIGHT = 0
 """The counter of all moves in flight; then comes one for each owner."""
 _MAX_COUNT = 2**61
-"""No object of a cluster needs more; a file may hold any number."""
+"""No object of a cluster needs more; a file may contain any number."""
 
 
 class LimitTable:
@@ -41,7 +41,6 @@ class LimitTable:
         self.of_node = [list[tuple[int, int]]() for _ in range(len(snapshot.nodes))]
 
     def __len__(self) -> int:
-        """Return the number of limits."""
         return len(self.most)
 
     def open_counter(self, *, of_run: bool = False) -> int:
@@ -204,7 +203,6 @@ class BudgetLimits:
         return [limit for of_node in self._waves_of_nodes if (limit := of_node[node]) >= 0]
 
     def _add(self, most: int, words: str, *, of_run: bool = False) -> int:
-        """Add a limit with a counter of its own."""
         counter = self._table.open_counter(of_run=of_run)
         return self._table.add(most, words, counter, self._strategy)
 
@@ -214,7 +212,7 @@ class BudgetLimits:
 
 
 def limit_disruptions(table: LimitTable) -> None:
-    """Add what PodDisruptionBudgets allow at once, also outside of closed zones."""
+    """Add the numbers of disruptions that PodDisruptionBudgets allow at once, also outside of closed zones."""
     disruptions, limits = table.problem.disruptions, list[list[int]]()
     for index, budget in enumerate(table.problem.snapshot.budgets):
         words, spares = f"PodDisruptionBudget {budget.ref} allows", budget.spares_unready

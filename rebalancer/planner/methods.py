@@ -1,4 +1,4 @@
-"""How pods are moved: by eviction, or by a restart of their rollout where the policy asks for it and time allows."""
+"""How pods are moved: by eviction, or by a restart of their rollout if the policy requests it and time allows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def with_methods(
 ) -> Snapshot:
     """Return the snapshot in which classes are moved by the methods that the policy configures.
 
-    ``going``: name of a node -> Unix seconds at which its machine goes.
+    ``going``: name of a node -> Unix seconds at which its machine ends.
     """
     of = policy.method
     if not of.restarts:
@@ -35,7 +35,7 @@ def with_methods(
 
 
 def _too_late(snapshot: Snapshot, going: Mapping[str, float], longest: float) -> dict[int, str]:
-    """Return class -> why its pod had no Ready successor before its machine goes, where it could be evicted instead.
+    """Return class -> why its pod would have no Ready successor before its machine ends, if it could be evicted instead.
 
     The new pod is expected to take as long as this one took from its creation until it was Ready, and ``longest``
     seconds at most: a pod that was not Ready for a while in between seems to have taken longer.

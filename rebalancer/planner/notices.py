@@ -55,7 +55,7 @@ def list_flag_notes(snapshot: Snapshot, scope: Scope) -> Iterator[str]:
 def describe_missing_namespace(
     snapshot: Snapshot, namespace: str | None, others: Iterable[str] = ()
 ) -> str | None:
-    """Return what is wrong with ``-n`` where no object shows that the namespace exists; ``others``: more that do."""
+    """Return a message on ``-n`` if no object shows that the namespace exists; ``others``: further existing namespaces."""
     known = {*snapshot.namespaces, *others}
     if namespace is None or namespace in known:
         return None
@@ -102,7 +102,7 @@ def _of_prices(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
 def _mistyped_labels(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
     """Yield node labels in the policy that no node has, if a similarly spelled label exists.
 
-    A label that is only absent is no error: nodes with it may come and go.
+    A label that is only absent is no error: nodes with it may be added later.
     """
     known = snapshot.nodes.labels.keys
     for where, key in _labels_of_nodes(policy):

@@ -1,8 +1,8 @@
-"""Pods that pin nodes: nodes that nothing but a few protected pods hold, and on how few of them these would fit together.
+"""Pins: nodes that only a few protected pods keep in use, and the fewest nodes on which all of these pods would fit.
 
-Together they need the fewest nodes that have room for all of them, or those of the least price, beside what belongs to each
-node: exact, as far as the steps of the search suffice. The other pods of these nodes make way where they must, and have to have landings
-elsewhere then. The scheduler's filters say what a node takes: requests, affinity, taints, volumes, and hard rules between pods.
+The search returns the fewest nodes, or the cheapest, with room for all of these pods beside the pods bound to each node;
+the result is exact if its step limit suffices. Other pods on these nodes leave if necessary, and need landings elsewhere.
+The scheduler's filters decide what fits on a node: requests, affinity, taints, volumes, and hard rules between pods.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _CURES = {
 
 @dataclass(frozen=True, slots=True)
 class PinCause:
-    """Why pods hold nodes, and what may be done about it."""
+    """Why pods pin nodes, and what may be done about it."""
 
     name: str
     """A protection, or ``PDB``. Stable."""
@@ -86,30 +86,30 @@ class PinCause:
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """The pods that pin nodes, and what these nodes would be if the pods stood together."""
+    """The pods that pin nodes, and the nodes that they would need together."""
 
     nodes: tuple[int, ...]
-    """The nodes that they hold."""
+    """The nodes that the pods pin."""
     pods: tuple[int, ...]
     causes: tuple[PinCause, ...]
     """The most frequent first; of a pod with several causes the first protection."""
     together: tuple[int, ...]
-    """The nodes that they would hold then."""
+    """The nodes that the pods would need together."""
     proven: bool
     """Whether fewer nodes cannot do."""
     hourly: float | None = None
     """The price for an hour of the nodes that would be without them; None: no price is known."""
     placing: Mapping[int, int] = field(default_factory=dict)
-    """Pod -> the node where it would stand, of those found; empty if they stand as well as can be."""
+    """Pod -> its node in the best placing; empty if the present placing cannot be improved."""
 
     @property
     def saved(self) -> int:
-        """How many nodes they would not hold any more if they stood together."""
+        """How many nodes would no longer be pinned if the pods were placed together."""
         return len(self.nodes) - len(self.together)
 
     @property
     def line(self) -> str:
-        """What a report says of them."""
+        """The line of a report about the pins."""
         causes = ", ".join(f"{one.words} {one.pods}" for one in self.causes)
         fit = f"on {len(self.together)}" if self.proven else f"on {len(self.together)} or fewer"
         held = "is" if len(self.nodes) == 1 else "are"
@@ -151,10 +151,10 @@ def find_pins(draft: Draft, nodes: Sequence[int], prices: NodePrices | None = No
 def stand_together(
     draft: Draft, trial: Trial, placing: Mapping[int, int], surplus: Sequence[int]
 ) -> list[int]:
-    """Place pods in the state where they would stand together; return the nodes of ``surplus`` that they leave by that.
+    """Place pods together in the state; return the nodes of ``surplus`` that they leave by that.
 
-    What must make way for them needs a landing elsewhere. If not all has one, pods leave as many nodes as possible, those with
-    the fewest other pods first.
+    Pods that must leave for them need a landing elsewhere. If some have none, as many nodes as possible are left, those
+    with the fewest other pods first.
     """
     home, start = draft.snapshot.pods.node, trial.here()
     others = _others(draft, list(placing), range(len(draft.snapshot.nodes)))
@@ -269,7 +269,7 @@ def _closed_by_budgets(problem: Problem) -> Bools:
 
 
 def _causes(draft: Draft, pods: Sequence[int]) -> Iterator[PinCause]:
-    """Yield why pods hold nodes, the most frequent first."""
+    """Yield why pods pin nodes, the most frequent cause first."""
     numbers: dict[str, int] = {}
     for pod in pods:
         names = names_of(int(draft.problem.protected[pod]) & _PINNING)
@@ -281,7 +281,7 @@ def _causes(draft: Draft, pods: Sequence[int]) -> Iterator[PinCause]:
 
 @dataclass(slots=True)
 class _Search:
-    """Searches for the nodes of the least weight on which pods stand together: depth first, with bounds."""
+    """Searches for the nodes of least total weight on which all pods fit together: depth first, with bounds."""
 
     draft: Draft
     pods: Sequence[int]
@@ -289,7 +289,7 @@ class _Search:
     weights: Floats
     """(N,) 1, or the price of each node where all are known."""
     best: set[int] = field(default_factory=set)
-    """The nodes of the best placing so far; at first where the pods stand now."""
+    """The nodes of the best placing so far; at first the present ones."""
     placing: dict[int, int] = field(default_factory=dict)
     """Pod -> its node, of the best placing."""
     left: int = _STEPS
@@ -300,16 +300,15 @@ class _Search:
     _inside: Bools = field(init=False)
     """(N,) the nodes that are held."""
     _order: list[int] = field(init=False)
-    """The nodes that are held: those first from which most pods would have to go, then those with most of ``pods``."""
+    """The pinned nodes: those first from which most pods would have to leave, then those with most of ``pods``."""
     _kinds: dict[int, int] = field(init=False)
     _needs: list[tuple[Bools, Floats]] = field(init=False)
     _apart: int = field(init=False)
-    """So many nodes are needed for pods that may not stand together."""
+    """Number of nodes that pods need which must not share a node."""
     _seen: set[object] = field(default_factory=set)
     """The states that were searched."""
 
     def run(self) -> None:
-        """Search, and take all back."""
         snapshot = self.draft.snapshot
         self.best = set(self.held)
         self._inside = np.zeros(len(snapshot.nodes), bool)
@@ -355,7 +354,7 @@ class _Search:
                     self._place(place + 1, more)
 
     def _state(self, place: int, used: Sequence[int]) -> object:
-        """Return what the rest of the search depends on: the kind of each used node, its room, and what stands there."""
+        """Return what the rest of the search depends on: the kind of each used node, its room, and the items on it."""
         on: dict[int, list[int]] = {node: [] for node in used}
         for item, node in self._room.placed.values() if self._ruled else ():
             on[node].append(item.cls)
@@ -375,7 +374,7 @@ class _Search:
         return [*(node for node in order if node in used), *roomy]
 
     def _number_kinds(self) -> dict[int, int]:
-        """Return node -> a number that is the same for nodes that are alike for the items, before any stands there."""
+        """Return node -> a number that is equal for nodes which are equivalent for the items while they are unused."""
         snapshot, room = self.draft.snapshot, self._room
         pods, numbers = snapshot.pods, dict[object, int]()
         own = pods.living & snapshot.per_node
@@ -426,7 +425,7 @@ class _Search:
         return max(0, most)
 
     def _count_apart(self) -> int:
-        """Return how many items there are at least of which no two may stand on one node, by the rules between pods."""
+        """Return a lower bound of the number of items of which, by the rules between pods, no two may share a node."""
         numbers = Counter(item.cls for item in self._items if item.ruled)
         examples = {item.cls: item for item in self._items if item.ruled}
         repels = {
@@ -444,7 +443,7 @@ class _Search:
         return largest
 
     def _repels(self, one: Item, other: Item) -> bool:
-        """Return whether ``other`` may not stand beside ``one``, on any node on which both may stand."""
+        """Return whether ``other`` must not share a node with ``one``, on any node that accepts both."""
         nodes = np.flatnonzero(
             self._room.fitting(one) & self._room.passing(other, spread=False)
         ).tolist()

@@ -1,4 +1,4 @@
-"""Make the plan: scores, moves, reasons why pods stay, lower bound. Equal input gives an equal plan."""
+"""Make the plan: scores, moves, reasons why pods are not moved, lower bound. Equal input gives an equal plan."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Callbacks:
     """Functions that are called while a plan is made. Only ``stop`` affects decisions."""
 
     stop: Callable[[], str | None] = never
-    """Returns why planning must end now, or None; asked before every candidate."""
+    """Returns why planning must end now, or None; called before every candidate."""
     observe: Callable[[], PlanObserver] | None = None
-    """Returns what looks at one draft; several may be planned, of which one becomes the plan."""
+    """Returns the observer of one draft; several drafts may be planned, of which one becomes the plan."""
     phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
     """Returns a context for a phase of this name: ``terms``, then ``plan``."""
 
@@ -61,11 +61,11 @@ class Decision:
 
     plan: Plan
     streaks: Mapping[str, Streaks] = field(default_factory=dict)
-    """Strategy -> what it has seen for how many runs in a row, this one included."""
+    """Strategy -> its measurements, each with the number of runs in a row, this one included."""
     ended: Mapping[str, Outcome] = field(default_factory=dict)
     """Of a reviewed plan: uid of the pod -> why its move is not to be tried any more."""
     observer: PlanObserver | None = None
-    """What has looked at the draft of this plan."""
+    """The object that has observed the draft of this plan."""
 
 
 def plan(problem: Problem, settings: Settings, callbacks: Callbacks | None = None) -> Decision:

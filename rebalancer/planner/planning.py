@@ -44,7 +44,7 @@ class ClusterNow:
 
     snapshot: Snapshot
     scores: Mapping[str, Score]
-    """Strategy -> what it sees."""
+    """Strategy -> its score of the cluster."""
     unmet: tuple[UnmetRule, ...]
     """The rules that are unmet, as many as ``scores`` count, without reasons."""
 
@@ -63,14 +63,14 @@ class Planned:
     plan: Plan
     standstill: tuple[str, ...]
     rules: RunRules
-    """By which it was planned, and is judged again."""
+    """The rules by which it was planned, and is judged again."""
     history: History = NO_HISTORY
     streaks: Mapping[str, Streaks] = field(default_factory=dict)
-    """Strategy -> what it has seen for how many runs in a row, this one included."""
+    """Strategy -> its measurements, each with the number of runs in a row, this one included."""
     ended: Mapping[str, Outcome] = field(default_factory=dict)
     """Of a reviewed plan: uid of the pod -> why its move is not to be tried any more."""
     observer: PlanObserver | None = None
-    """What has looked at the plan while it was made."""
+    """The object that has observed the plan while it was made."""
     movable: int | None = None
     """Unprotected pods when it was made, the total for shares in budgets."""
     emptied: frozenset[str] | None = None
@@ -90,7 +90,7 @@ class Planned:
     ) -> Sequence[tuple[Move, str | None]]:
         """Judge the remaining moves on the current cluster; see :func:`rebalancer.planner.recheck.recheck`.
 
-        ``asked``: moves for which this run has sent requests; what of them has not ended counts as those of earlier runs do.
+        ``asked``: moves for which this run has sent requests; those that have not ended count like moves of earlier runs.
         """
         if reasons := self.rules.standstill(snapshot, clock_skew, self.history):
             return [(move, f"standing still: {reasons[0]}") for move in moves]
@@ -186,9 +186,9 @@ def make_plan(
 def _with_pins(
     rules: RunRules, plan: Plan, problem: Problem, history: History, *, marks: bool
 ) -> Plan:
-    """Return the plan with what it says of pods that hold nodes; ``marks``: it may mark such nodes.
+    """Return the plan with its lines about pods that pin nodes; ``marks``: it may mark such nodes.
 
-    Marked are those that the strategy would empty if the pods stood together: elsewhere a mark would keep pods away for nothing.
+    It marks those that the strategy would empty if the pods were together: elsewhere a mark would repel pods without benefit.
     """
     nodes = problem.snapshot.nodes
     held = [nodes.index[n] for n, of in plan.nodes.items() if of.code is NodeCode.POD_STAYS]
@@ -208,8 +208,6 @@ def _with_pins(
 
 @dataclass(frozen=True, slots=True)
 class _Making:
-    """One plan that is being made."""
-
     rules: RunRules
     history: History
     snapshot: Snapshot
@@ -217,7 +215,6 @@ class _Making:
     callbacks: Callbacks
 
     def decide(self) -> tuple[Problem, Decision]:
-        """Return the problem and the decision."""
         rules, reviewed, phase = self.rules, self.reviewed, self.callbacks.phase
         settings, emptying = rules.settings(self.history), next(iter(rules.emptying()), None)
 

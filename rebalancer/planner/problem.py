@@ -39,8 +39,8 @@ def eviction_cost(snapshot: Snapshot) -> Floats:
     """Return the eviction cost (P,) from deletion cost, priority, volumes and grace period.
 
     ``clamp(1 + deletion cost / 2^27 + priority / 2^25, 0.1, 10)``, plus 0.5 for persistent volumes and 0.25 for
-    grace periods above two minutes. The gain of a move is compared with it, so it does not change with time: a
-    cluster where a run had nothing to do stays one.
+    grace periods above two minutes. The gain of a move is compared with it, so it does not change with time: without a
+    change of the cluster, a later run finds no new moves.
     """
     pods = snapshot.pods
     if not len(pods):
@@ -64,7 +64,7 @@ def reluctance(snapshot: Snapshot) -> Floats:
 
     From 1 to 2, larger for younger pods. All pods of a StatefulSet have the age of the youngest, so that
     :meth:`View.rank_equals` decides between them. Pods of owners that are most at risk have less than 1: while a zone is
-    back they go first, however young they are.
+    refilled they are moved first, regardless of their age.
     """
     pods = snapshot.pods
     if not len(pods):
@@ -98,7 +98,7 @@ class WeightedTerm:
     selected: Selected | None = None
     """The pods that the strategy may move; None: all."""
     held: bool = False
-    """The term moves no pods now, see ``Problem.held``; what it scores counts."""
+    """Whether the term moves no pods now, see ``Problem.held``; its score counts all the same."""
     resting: Mapping[int, str] = field(default_factory=dict)
     """Class -> why the strategy does not move its pods again yet."""
 
@@ -133,13 +133,13 @@ class Contribution:
     observed: bool
     terms: Callable[[View], Sequence[Term]]
     streaks: Streaks | None = None
-    """What it has seen in earlier runs, see ``View.streaks``."""
+    """The strategy's measurements in earlier runs, see ``View.streaks``."""
     selected: Selected | None = None
     """The pods that it may move; None: all."""
     emptiable: Callable[[View], Emptiable] | None = None
-    """Of a strategy that empties nodes: which ones it may."""
+    """The nodes that the strategy may empty; None for other strategies."""
     asks: Callable[[View], Sequence[Ask]] | None = None
-    """Of a strategy that makes room: for what."""
+    """The requests for room of a strategy that makes room."""
     ended: Ended | None = None
     """Of a strategy that removes pods that have ended: which ones, of those that it may move."""
     resting: Mapping[int, str] = field(default_factory=dict)
@@ -156,11 +156,11 @@ class Scoped:
     """The flags: ``-n shop and -l``."""
     snapshot: Snapshot
     pods: Bools
-    """(P,)"""
+    """(P,) the pods that flags select."""
 
     @property
     def others(self) -> str:
-        """What is left out: ``namespaces``, or ``pods``."""
+        """What the flags exclude: ``namespaces``, or ``pods``."""
         return "namespaces" if self.words.startswith("-n") and " and " not in self.words else "pods"
 
     @cached_property
@@ -183,15 +183,15 @@ class Problem:
     protected: Int32s
     """(P,) bits of the protections of each pod, see :mod:`rebalancer.snapshot.protect`."""
     ended_protected: Int32s = field(default_factory=lambda: np.zeros(0, np.int32))
-    """The same of each pod of ``snapshot.finished``."""
+    """The protections of each pod of ``snapshot.finished``."""
     held: str = ""
     """Why only hard rules move pods, and nothing else; empty if all may."""
     scoped: Scoped | None = None
-    """None: no flag leaves pods out."""
+    """The pods that flags select; None: no flag excludes pods."""
     disruptions: DisruptionBudgets = field(init=False)
     """The PodDisruptionBudgets of the snapshot."""
     costs: Floats = field(init=False)
-    """(P,) what it costs to evict each pod."""
+    """(P,) the cost of evicting each pod."""
     selected: Bools = field(init=False)
     """(P,) pods that at least one strategy may move by its ``select``."""
     movable: Bools = field(init=False)

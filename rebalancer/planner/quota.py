@@ -11,19 +11,19 @@ from rebalancer.wire.objects import ResourceRequirements, SchedulingSpec
 _SAID = frozenset(
     {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"}
 )
-"""What each container must say where a quota has it (``evaluator/core/pods.go``: ``validationSet``)."""
+"""What each container must specify if a quota limits it (``evaluator/core/pods.go``: ``validationSet``)."""
 
 
 class Claim(NamedTuple):
-    """What a quota asks of one more pod of a class."""
+    """The amount of a quota that one more pod of a class needs."""
 
     quota: Quota
     name: str
-    """What it counts; empty: it lets in no such pod at all."""
+    """The name of the counted resource; empty: the quota admits no such pod at all."""
     need: int
-    """What the pod takes of it."""
+    """The amount of the quota that the pod uses."""
     unsaid: str = ""
-    """What it asks each container to say and one does not."""
+    """The resource that the quota requires every container to specify, and that some container does not; else empty."""
 
     @property
     def most(self) -> int:
@@ -53,7 +53,7 @@ class QuotaClaims:
         return next(lacking, None)
 
     def claims(self, cls: int) -> Iterator[Claim]:
-        """Yield what quotas ask of one more pod of ``cls``."""
+        """Yield the amounts of each quota that one more pod of ``cls`` needs."""
         of_class = self._snapshot.classes[cls]
         for quota in self._of_namespace.get(of_class.namespace, ()):
             if not _applies(quota, of_class):
@@ -72,7 +72,7 @@ class QuotaClaims:
 
 
 def _find_unsaid(quota: Quota, spec: SchedulingSpec) -> str | None:
-    """Return what the quota asks each container to say and one does not; None if all do.
+    """Return the resource that a quota requires every container to specify and some container does not; None if there is none.
 
     A replacement would be refused, however much is left (``evaluator/core/pods.go``: ``Constraints``). Of pods with
     resources of their own these count instead.

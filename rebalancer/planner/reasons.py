@@ -1,4 +1,4 @@
-"""Why candidates stay, and why a plan ends: reason codes, and sentences with numbers."""
+"""Why candidates are not moved, and why a plan ends: reason codes, and sentences with numbers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def stopped(
 
     ``cut``: why planning ended early, or None. ``in_flight``: the budget that earlier runs' moves in flight use up,
     or None. ``eagerness``: the policy's; moves refused for it alone would gain something. ``unmet``: the rules that
-    stay unmet, as many as ``after`` counts. ``rest``: the share of the gain that the last wave did not reach, if
+    remain unmet, as many as ``after`` counts. ``rest``: the share of the gain that the last wave did not reach, if
     that ends the plan. ``lost``: a phrase on pods that count nowhere, since their nodes do not exist. ``narrowed``:
     a strategy does not judge the rules of all pods, because of its ``select``.
     """
@@ -99,7 +99,7 @@ def stopped(
 
 
 def _main_codes(skips: Sequence[Skip], unmet: Sequence[UnmetRule]) -> Counter[str]:
-    """Return code -> how many unmet rules stay for it, by what keeps most pods of each; of pods where no rule is known."""
+    """Return code -> number of rules that remain unmet because of it, by the code of most of their pods; without rules, number of pods."""
     if not unmet:
         return Counter(skip.code.value for skip in skips)
     codes: Counter[str] = Counter()
@@ -109,7 +109,7 @@ def _main_codes(skips: Sequence[Skip], unmet: Sequence[UnmetRule]) -> Counter[st
 
 
 def _waits(skip: Skip) -> bool:
-    """Return whether a pod stays only for a limited time."""
+    """Return whether a pod is kept in place only for a limited time."""
     return skip.code in (Code.TOO_FEW_RUNS, Code.ZONE_CLOSED) or skip.holders == ("young",)
 
 
@@ -138,7 +138,7 @@ def _most_first(item: tuple[str, int]) -> tuple[int, str]:
 
 
 class RefusedMove(NamedTuple):
-    """Why a pair was not moved, and the strategy that asked for the move."""
+    """Why a pair was not moved, and the strategy that requested the move."""
 
     strategy: str
     refusal: Refusal
@@ -147,7 +147,7 @@ class RefusedMove(NamedTuple):
 def skips_of(
     draft: Draft, why_left: Callable[[Pair], RefusedMove | None], pairs: AbstractSet[Pair]
 ) -> list[Skip]:
-    """Return the pods that terms still have as candidates, among the examined ``pairs``, and why they stay.
+    """Return the pods that terms still have as candidates, among the examined ``pairs``, and why they are not moved.
 
     ``why_left`` returns why the search has left a pair. The state is the one after the plan.
     """
@@ -275,7 +275,7 @@ class _Keepers:
 
 
 def skip_of(draft: Draft, pod: int, strategy: str, reason: ShownRefusal) -> Skip:
-    """Return a pod that stays, as it is shown."""
+    """Return a pod that is not moved, as reports show it."""
     snapshot, node = draft.snapshot, int(draft.snapshot.pods.node[pod])
     return Skip(
         namespace=snapshot.classes[snapshot.pods.cls[pod]].namespace,

@@ -36,11 +36,11 @@ class Rechecked:
     """One move after being judged again."""
 
     move: Move
-    """As expected now, if it may go."""
+    """The move as expected now, if it is allowed."""
     why: Refusal | None
     """Why it no longer pays, None if it does."""
     step: PredictedMove | None = None
-    """As predicted now; None of what is not made, or has no replacement."""
+    """The move as predicted now; None if it is not made, or has no replacement."""
 
 
 def recheck(
@@ -63,7 +63,7 @@ def recheck(
 def expect_landings(
     draft: Draft, judged: Sequence[Rechecked], wave: int | None = None
 ) -> list[Rechecked]:
-    """Return the same moves with the landings that are to be expected of them, see :mod:`rebalancer.planner.scenarios`.
+    """Return the same moves with their expected landings, see :mod:`rebalancer.planner.scenarios`.
 
     ``wave``: of this wave only, for those after it are judged again; None: of all. ``draft`` contains the moves.
     """
@@ -85,10 +85,10 @@ def expect_landings(
 
 
 class MoveLimits:
-    """Decides which of the moves that still gain enough are made. This class allows all of them."""
+    """Decides which moves are made, of those that still gain enough. This class allows all."""
 
     def are_about(self, move: Move) -> bool:  # noqa: ARG002
-        """Return whether ``move`` goes next, within what the budgets allow now."""
+        """Return whether ``move`` is next, within what the budgets allow now."""
         return True
 
     def next_wave(self) -> None:
@@ -175,7 +175,7 @@ class _Check:
         exchanges = ExchangeJudge(draft, draft.enforced, self._judge, guard)
         self._exchanges = ExchangeCheck(draft, exchanges, moves, self._rows)
         self._units: dict[str, Mapping[str, Verdict] | Refusal] = {}
-        """Unit -> the verdicts on its moves by uid, or why it stays."""
+        """Unit -> the verdicts on its moves by uid, or why it is not moved."""
 
     def exists(self, move: Move) -> bool:
         """Return whether the snapshot has the pod of ``move``."""
@@ -241,7 +241,7 @@ class _Check:
         return verdict
 
     def _judge_unit(self, move: Move) -> Verdict | Refusal:
-        """Return the verdict on a move of pods that leave together; all are judged when the first of them is asked about."""
+        """Return the verdict on a move of pods that leave together; the first call judges all of them."""
         unit = move.gang
         if unit not in self._units:
             check = self._exchanges if move.exchanges else self._gangs

@@ -1,6 +1,6 @@
-"""Why a pod stays: a code with the numbers. Sentences are made for what is shown, from one table.
+"""Why a pod is not moved: a code with the numbers. One table has the sentences, which are made only for what is shown.
 
-Whoever judges a move returns a :class:`Refusal`: one row of the table :class:`Why`, and the facts that its sentence names.
+The code that judges a move returns a :class:`Refusal`: one row of the table :class:`Why`, and the facts that its sentence names.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Why(Enum):
 
     @property
     def sentence(self) -> str:
-        """The sentence, with the facts in braces; what follows a colon says how a fact is written, see ``_Sentence``."""
+        """The sentence, with the facts in braces; after a colon comes the format of a fact, see ``_Sentence``."""
         return self.value[1]
 
 
@@ -169,12 +169,12 @@ class ShownRefusal(NamedTuple):
     code: Code
     message: str
     holders: tuple[str, ...] = ()
-    """See ``Skip.holders``."""
+    """Names of the protections, or of the PodDisruptionBudget, that keep it in place."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refusal:
-    """Why something stays: the reason, and the facts that its sentence names."""
+    """Why a pod, a gang or a move is refused: the reason, and the facts that its sentence names."""
 
     why: Why
     facts: Mapping[str, Any]
@@ -186,18 +186,18 @@ class Refusal:
 
     @property
     def code(self) -> Code | None:
-        """The reason code; None of what has none, such as a pod that is gone."""
+        """The reason code; None if there is none, as for a pod that is gone."""
         if self.why.code is not None:
             return self.why.code
         about = self.facts.get("why")
         return about.code if isinstance(about, Refusal) else self.facts.get("code")
 
     def text(self, snapshot: Snapshot) -> str:
-        """Return the sentence; ``snapshot`` has the names of what the facts number."""
+        """Return the sentence; ``snapshot`` has the names for the numbers in the facts."""
         return _Sentence(snapshot).format(self.why.sentence, **self.facts)
 
     def shown(self, snapshot: Snapshot) -> ShownRefusal:
-        """Return the code and the sentence of a pod that stays.
+        """Return the code and the sentence of a pod that is not moved.
 
         Raises:
             ValueError: it has no code.
@@ -208,7 +208,7 @@ class Refusal:
 
     @property
     def holders(self) -> tuple[str, ...]:
-        """The names of the protections, or of the PodDisruptionBudget, that hold a pod: see ``Skip.holders``."""
+        """The names of the protections, or of the PodDisruptionBudget, that keep a pod in place: see ``Skip.holders``."""
         match self.why:
             case Why.PROTECTED:
                 return tuple(self.facts["texts"])
@@ -235,7 +235,7 @@ _OF_PROTECTION = {
     JUST_SCALED: Code.JUST_SCALED,
     RESIZE_DEFERRED: Code.RESIZE_DEFERRED,
 }
-"""Protection -> the code that it has of its own; the first that holds names the pod's."""
+"""Protection with a code of its own -> that code; the first one that applies decides the pod's code."""
 
 
 class _Sentence(string.Formatter):
@@ -287,12 +287,10 @@ class _Sentence(string.Formatter):
         return sentence_of(value)
 
     def write_sentence(self, value: Refusal) -> str:
-        """Return the sentence of another refusal."""
         return value.text(self._snapshot)
 
     @staticmethod
     def write_code(value: Refusal) -> str:
-        """Return the code of another refusal."""
         return str(value.code)
 
     def write_pod(self, value: int) -> str:

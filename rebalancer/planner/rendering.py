@@ -27,7 +27,7 @@ class Chosen:
     cls: int
     node: int
     gain: tuple[float, float, float]
-    """Expected, per entry."""
+    """The expected gain per entry of the cost."""
     landings: Prediction
     """The most probable ones, or all."""
     strategy: str
@@ -35,16 +35,16 @@ class Chosen:
     wave: int
     observed: bool
     makes_way_for: int = -1
-    """The pod that can only go, or be let in, once this one has gone; -1 for a move that pays by itself."""
+    """The pod that can only be moved or placed once this one has left; -1 for a move that gains by itself."""
     marks: tuple[int, ...] = ()
     """Nodes that are marked while it lands."""
     cause: Cause = Cause.PLACE
     unit: str = ""
-    """See Move."""
+    """The unit of moves to which it belongs, see ``Move.unit``."""
     room: tuple[int, ...] | None = None
-    """Of a move that makes room for one that waits: the nodes that stay marked until that has its room; None: of any other."""
+    """For a move that makes room for a waiting pod: the nodes that are marked until that pod has its room; None for other moves."""
     gang: str = ""
-    """See Move."""
+    """The gang with which it is moved, see ``Move.gang``."""
 
 
 def cost_of_entries(entries: Sequence[float]) -> Cost:

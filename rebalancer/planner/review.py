@@ -1,8 +1,8 @@
 """Judge a reviewed plan on the current cluster; the result is the plan of ``apply``.
 
 The file defines which pods move, in which order, which of them enable others, and the promised gain of each move.
-Everything else is read from the cluster, and every move is judged as between the waves of a run; so no move is made
-that a run would not make, whatever the file says.
+Everything else is read from the cluster, and every move is judged as between the waves of a run; so the content of the
+file cannot cause a move that a run would not make.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Waves(MoveLimits):
         self._rows = draft.problem.rows_by_uid([move.uid for move in moves])
         self._wave, self._taken = 1, 0
         self._unit = ""
-        """The gang of the last move, if any: all of a gang go in a wave of their own."""
+        """The gang of the last move, if any: a gang is moved in a wave of its own."""
         self._planned = 0
         """Wave that the last move was planned in."""
 
@@ -84,14 +84,14 @@ class Waves(MoveLimits):
         return self._wave
 
     def next_wave(self) -> None:
-        """Start the next wave, unless this one is empty: waiting would not change what is in flight."""
+        """Start the next wave, unless this one is empty: waiting would not change the pods in flight."""
         if self._taken:
             self._wave, self._taken = self._wave + 1, 0
             self._allowance.next_wave()
 
 
 Ending = tuple[Status, str]
-"""How a move ended before anything was tried, and why."""
+"""The outcome of a move before anything was tried, and the reason."""
 
 _LATER: Mapping[Code | None, Status] = {Code.PDB: Status.BLOCKED, Code.BUDGET: Status.NOT_ATTEMPTED}
 """What may be otherwise the next time."""
@@ -215,7 +215,7 @@ class _Review:
         return linked[::-1]
 
     def _whole_units(self, moves: Sequence[Move]) -> list[Move]:
-        """Return the moves without those of units of which one does not go."""
+        """Return the moves without those of incomplete units."""
         left = {move.uid for move in moves}
         broken = {move.unit for move in self._moves if move.uid not in left} - {""}
         for move in moves:
@@ -331,7 +331,6 @@ def _attribute(move: Move, shares: Mapping[str, float]) -> Move:
 
 
 def _waves(moves: Sequence[Move]) -> list[list[str]]:
-    """Return the uids of each wave."""
     return [[m.uid for m in wave] for _, wave in groupby(moves, key=lambda move: move.wave)]
 
 

@@ -1,9 +1,9 @@
-"""A rollout as a plan foresees it: where the new pods of a Deployment land, while the old ones go one after the other.
+"""A rollout as a plan predicts it: where the new pods of a Deployment land while the old ones end one after the other.
 
 With a maxUnavailable of 0 a rolling update keeps ``replicas + maxSurge`` pods: it starts maxSurge new ones, and for
 each that is available ends an old one and starts the next
-(``k8s.io/kubernetes/pkg/controller/deployment/rolling.go``). Which old one goes is its ReplicaSet's choice
-(``pkg/controller/controller_utils.go: ActivePodsWithRanks``), not that of who empties a node.
+(``k8s.io/kubernetes/pkg/controller/deployment/rolling.go``). Its ReplicaSet chooses which old
+pod ends (``pkg/controller/controller_utils.go: ActivePodsWithRanks``); a client that empties a node cannot.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _NANOSECONDS = 1e9
 def foresee_rollout(
     draft: Draft, pods: Sequence[int], named: Collection[int]
 ) -> Mapping[int, Prediction] | Refusal:
-    """Return old pod -> landing of the new pod that comes for it, in the order in which old ones go; or why it may never end.
+    """Return old pod -> landing of its successor, in the order in which old pods end; or why the rollout may never end.
 
-    ``pods``: all pods of the Deployment; ``named``: those that have to leave their nodes. The ReplicaSet may take
-    these first, where its own order is another one: then no room is made on other nodes before the end. A rollout
-    that could come to a standstill in either order is not begun. The state of the draft is left as it was.
+    ``pods``: all pods of the Deployment; ``named``: those that have to leave their nodes. The ReplicaSet may end
+    these first, against its own order: then no room is made on other nodes before the end. A rollout that could
+    stall in either order is not begun. The state of the draft is left as it was.
     """
     expected = _roll(draft, pods, ())
     if isinstance(expected, Refusal) or not 0 < len(named) < len(pods):
@@ -66,21 +66,20 @@ class _Rollout:
         of_class = snapshot.classes[int(snapshot.pods.cls[pods[0]])]
         self.surge, self._new = of_class.membership.surge, of_class.replacement
         self.ended: list[int] = []
-        """The old pods, in the order in which they go."""
+        """The old pods, in the order in which they end."""
         self._draft, self._state, self._stack = draft, draft.state, stack
         self._running, self._first = set(pods), first
         self._terminating: list[TerminatingPod] = []
-        """Old pods that may still hold their room."""
+        """Old pods that may still occupy their room."""
         self._on = Counter(int(self._state.node_of[pod]) for pod in pods)
         """Node -> how many pods of the Deployment run there, old and new."""
 
     @property
     def running(self) -> int:
-        """The number of old pods that run."""
         return len(self._running)
 
     def start_next(self) -> Prediction:
-        """Start a new pod, and return its landing; without a node if none takes it, even once all that terminates is gone."""
+        """Start a new pod, and return its landing; without a node if it fits on none, even once all terminating pods are gone."""
         scheduler, state = self._draft.scheduler, self._state
         prediction = scheduler.predict(state, self._new)
         if not len(prediction.nodes) and self._terminating:
@@ -103,7 +102,7 @@ class _Rollout:
         self._terminating.append(self._state.terminating_pods[-1])
 
     def _rank(self, pod: int) -> tuple[bool, int, int, int, str]:
-        """Return the rank of a pod that runs and is Ready: the least goes first."""
+        """Return the rank of a pod that runs and is Ready: the least is ended first."""
         pods = self._draft.snapshot.pods
         ready = self._draft.snapshot.captured_at - float(pods.ready_since[pod])
         return (

@@ -47,17 +47,17 @@ from rebalancer.snapshot.selected import Selected, select_pods, with_avoided
 from rebalancer.snapshot.zones import closed_zones
 
 Protections = Callable[[Snapshot, Protect, Scope], Int32s]
-"""Returns what holds each pod (P,), see :func:`rebalancer.snapshot.protect.protect`."""
+"""Returns the protections of each pod (P,), see :func:`rebalancer.snapshot.protect.protect`."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What earlier runs have recorded for this run."""
+    """The records of earlier runs that this run uses."""
 
     cooling: Mapping[str, str] = field(default_factory=dict)
     """Owner -> why its pods are not moved again yet."""
     moved_last_hour: int = 0
-    """Evictions."""
+    """Evictions by earlier runs in the last hour."""
     streaks: Mapping[str, Streaks] | None = None
     """Strategy -> nodes on which its condition held, with the number of runs in a row; None if this run leaves no memory."""
     hour_unknown: str | None = None
@@ -76,28 +76,28 @@ NO_HISTORY = History()
 
 @dataclass(frozen=True, slots=True)
 class RunRules:
-    """The policy of a run, and everything else that stays constant during the run."""
+    """The policy of a run, and everything else that does not change during the run."""
 
     loaded: LoadedPolicy
     registry: Registry
     scope: Scope
-    """The pods that the run may move, apart from what the policy selects."""
+    """The pods that the run may move by its flags, apart from the policy's selects."""
     lifted: bool = False
     """Whether budgets are lifted."""
     seconds: float = math.inf
     """The time of the run; no more is planned than can be carried out in it."""
     protections: Protections = protect
-    """Says which pods may not be moved."""
+    """Returns which pods may not be moved."""
     runs: frozenset[str] | None = None
     """The names in the marks of this run, see :func:`rebalancer.snapshot.marks.as_planned_on`."""
     marks: bool = True
     """Whether nodes can be marked."""
     going: Mapping[str, float] = field(default_factory=dict)
-    """Name of a node -> Unix seconds at which its machine goes."""
+    """Name of a node -> Unix seconds at which its machine ends."""
     narrowed: Mapping[str, NamespacePolicy] = field(default_factory=dict)
-    """Namespace -> its own policy, which holds for its pods beside this one."""
+    """Namespace -> its own policy, which applies to its pods beside this one."""
     ordered: frozenset[str] = frozenset()
-    """The nodes that a command empties or replaces, all of them, also those whose turn is later."""
+    """All nodes that a command empties or replaces, including those whose turn is later."""
 
     @property
     def policy(self) -> Policy:
@@ -232,7 +232,7 @@ class RunRules:
         return selected
 
     def with_zones(self, snapshot: Snapshot, history: History) -> Snapshot:
-        """Return the snapshot with what tells the states of its zones: zones of earlier runs and the policy, nodes of a command."""
+        """Return the snapshot with the data that decide the states of its zones: zones of earlier runs and the policy, nodes of a command."""
         known = {*snapshot.earlier_zones, *history.zones, *self.policy.zones}
         return replace(snapshot, earlier_zones=tuple(sorted(known)), ordered=self.ordered)
 
@@ -355,7 +355,7 @@ class RunRules:
 
 
 NEEDS_MARKS = "no node is emptied without steer: marks, for the scheduler would fill it again"
-"""What is said of a strategy that empties nodes under a policy that marks none."""
+"""The note on a strategy that empties nodes under a policy that marks none."""
 
 
 def find_emptier(policy: Policy, registry: Registry, name: str) -> Strategy | None:
@@ -374,7 +374,7 @@ def _find_resting(snapshot: Snapshot, owners: Mapping[str, str]) -> Mapping[int,
 
 
 def _hold(of: Contribution, why: str, begun: Bools) -> Contribution:
-    """Return a contribution that makes no room, and empties no node but those ``begun`` (N,), which stay marked."""
+    """Return a contribution that makes no room, and empties no node but those ``begun`` (N,), which keep their marks."""
     of_strategy = of.emptiable
     if of_strategy is None:
         return replace(of, asks=None)
@@ -427,7 +427,6 @@ def finished_phases(policy: Policy, registry: Registry) -> frozenset[str]:
 
 
 def _active(policy: Policy) -> list[str]:
-    """Return the strategies that are not off."""
     return [name for name in sorted(policy.strategies) if policy.mode_of(name) is not Mode.OFF]
 
 

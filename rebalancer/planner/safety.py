@@ -71,7 +71,7 @@ def standstill(
 
 
 def _not_ready(snapshot: Snapshot, safety: Safety) -> Iterator[str]:
-    """Yield that too many nodes are NotReady, or missing although pods stand on them.
+    """Yield that too many nodes are NotReady, or missing although pods are bound to them.
 
     A missing node counts as a NotReady one: its pods are about to be created elsewhere.
     """
@@ -94,8 +94,8 @@ def _not_ready(snapshot: Snapshot, safety: Safety) -> Iterator[str]:
 def _changing(snapshot: Snapshot, safety: Safety) -> Iterator[str]:
     """Yield that Karpenter is adding and removing too many nodes: where pods land now is not known.
 
-    A pod may wait for a node that is on its way, and the pods of a node that goes take room on others. A node that replaces another counts
-    with it as one.
+    A pod may wait for a node that is being launched, and the pods of a removed node need room on others. A node and its
+    replacement count as one.
     """
     coming, going = find_changing(snapshot)
     most = safety.not_ready_nodes_of(len(snapshot.nodes))
@@ -137,8 +137,8 @@ def _waiting(
 def _count_by_namespace(snapshot: Snapshot, waiting: Int32s, most: int) -> int:
     """Return how many of the pods ``waiting`` (K,) count against ``most``.
 
-    Of a namespace with less than half of the pods on nodes no more count than it has there, or than half of ``most``:
-    else whoever asks for pods that never fit keeps all others from being moved.
+    In a namespace with less than half of the pods on nodes, no more count than it has on nodes, or than half of ``most``:
+    else a client that creates pods which never fit would keep all others from being moved.
     """
     _, of_class = np.unique([cls.namespace for cls in snapshot.classes], return_inverse=True)
     of_pod, size = of_class[snapshot.pods.cls], int(of_class.max(initial=-1)) + 1
@@ -150,11 +150,11 @@ def _count_by_namespace(snapshot: Snapshot, waiting: Int32s, most: int) -> int:
 
 
 def _waits_for_room(model: SchedulerModel, cls: int) -> bool:
-    """Return whether room on some node is what a pending pod of a class lacks, so that it says how full the cluster is.
+    """Return whether a pending pod of a class lacks room on some node, so that it indicates how full the cluster is.
 
-    Not if the scheduler does not look at any node for it (a scheduling gate, a claim that is missing or not bound), or if no
-    node has the labels that it asks for and could hold it empty. Nodes that are tainted, cordoned or not Ready count: that
-    they are closed is what the limit is for.
+    It does not if the scheduler examines no node for it (a scheduling gate, a claim that is missing or not bound), or if no
+    node with the labels that it requires has room for it when empty. Nodes that are tainted, cordoned or not Ready count:
+    the limit is made for such nodes.
     """
     if model.rejection(cls):
         return False

@@ -1,11 +1,11 @@
 """How sure the landings of a plan are, where earlier moves of it may land elsewhere.
 
-The search predicts each landing with the moves before it on one of their landings. Where these are even (a zone that
-comes back has equal, empty nodes), things may go otherwise: an earlier replacement takes another of its nodes, and a
-later one finds its own taken. So the moves of the plan are played again in a few scenarios, each with other landings
-of the same predictions, and what is reported of a move is the mean over the plan and its scenarios: stratified
-sampling, with the conditional distribution counted instead of the drawn node (Rao-Blackwell). A wave that is too large to
-be made in order is played backwards in every other scenario.
+The search predicts each landing with the earlier moves on one of their landings. If nodes score equally (a zone that
+comes back has equal, empty nodes), the result may differ: an earlier replacement lands on another node, and a later
+one finds its own occupied. So the moves of the plan are played again in a few scenarios, each with other landings of
+the same predictions, and reports show the mean over the plan and its scenarios: stratified sampling, with the
+conditional distribution counted instead of the drawn node (Rao-Blackwell). A wave that is too large to be executed in
+order is played backwards in every other scenario.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class PredictedMove:
     cls: int
     wave: int
     prediction: Prediction
-    """Its most probable landings at least."""
+    """Its most probable landings, or all."""
     marks: tuple[int, ...] = ()
     gang: bool = False
-    """It is predicted together with the other pods of a gang."""
+    """Whether it is predicted together with the other pods of a gang."""
 
     @property
     def is_open(self) -> bool:
@@ -57,7 +57,7 @@ class PredictedMove:
 
 
 def with_scenarios(draft: Draft, chosen: Sequence[Chosen], effort: Effort) -> list[Chosen]:
-    """Return the moves of a plan, which are in ``draft``, with the landings that are to be expected of them.
+    """Return the moves of a plan, which are in ``draft``, with their expected landings.
 
     Where room is made for pending pods, each move waits until the one before it has landed. So nothing is simulated.
     """
@@ -111,7 +111,7 @@ class _Played:
     def __init__(
         self, draft: Draft, steps: Sequence[PredictedMove], asked: Container[int], scenarios: int
     ) -> None:
-        """``asked``: the numbers of the steps that are predicted again."""
+        """``asked``: the numbers of the steps to predict again."""
         self._draft, self._steps, self._asked = draft, steps, asked
         self._scenarios = scenarios
         self._state = ClusterState(draft.snapshot)

@@ -12,7 +12,7 @@ from rebalancer.wire.objects import TopologySpreadConstraint
 
 
 def scheduler_profile(policy: Policy, snapshot: Snapshot) -> SchedulerProfile:
-    """Return the profile of the cluster's scheduler: as the policy says, else that of the server's version.
+    """Return the profile of the cluster's scheduler: the policy's, else that of the server's version.
 
     Raises PolicyError if the policy names a ConfigMap that has not been read.
     """

@@ -1,9 +1,9 @@
 """The search: lazy greedy over rows of a class and a node, wave by wave.
 
 Rows are sorted by an upper bound of their gain per eviction cost. The best one is judged with its predicted landings in
-the current state. If it still beats the next row, a pod of it moves; else it stays with its exact gain. Rows deferred by a
-budget wait for the next wave; those that the scheduler or the cost refuses are looked at again once something that the
-refusal depends on has changed. A wave with little gain is the last.
+the current state. If it still beats the next row, a pod of it moves; else it remains in the queue with its exact gain. Rows
+deferred by a budget wait for the next wave; rows that the scheduler or the cost refuses are judged again once something
+that the refusal depends on has changed. A wave with little gain is the last.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Rung:
 
     only_certain: bool = True
     only_rules: bool = False
-    """Nothing moves for balance alone."""
+    """Whether no pod is moved for balance alone."""
     steered: bool = False
     """Whether nodes may be marked (a soft taint), so that the scheduler chooses another one."""
     again: bool = False
     """All rows are looked at, even if nothing has changed since they were refused."""
     joins: bool = False
-    """It may add to the moves of the rung before."""
+    """Whether it may add moves to those of the rung before."""
 
 
 _CERTAIN, _GAMBLES = Rung(), Rung(only_certain=False, joins=True)
@@ -64,10 +64,10 @@ _ONCE_MORE = (Rung(again=True, only_certain=False, joins=True),)
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Why pods stay, and which pairs wait for later runs."""
+    """Why pods are not moved, and which pairs wait for later runs."""
 
     refused: Callable[[Pair], RefusedMove | None]
-    """Returns why a pair stays; None if nothing has refused it."""
+    """Returns why a pair is not moved; None if nothing has refused it."""
     pairs: frozenset[Pair]
     """All that were candidates at any time."""
     waiting_classes: frozenset[int]
@@ -86,13 +86,13 @@ class SearchResult:
     rests: bool
     """The plan ends because the last wave brought little, see ``Threshold.rest``."""
     left: Callable[[], Left]
-    """Returns what is left. No eviction needs it, and it takes time where much is; the state must still be as it was left."""
+    """Returns the pairs that are left. Only reports need it, and many pairs take time; the state must not have changed since the search."""
     rooms: Rooms
-    """What was planned for pods that wait."""
+    """The plan for waiting pods."""
 
 
 def search(draft: Draft, effort: Effort, stop: WhyStop, most_landings: int | None) -> SearchResult:
-    """Plan with the enforced strategies first, then add what the observing ones would move.
+    """Plan with the enforced strategies first, then add the moves that observing strategies would make.
 
     ``stop`` returns why planning must end now, or None. ``most_landings``: landings kept per move; None: all.
     """
@@ -125,8 +125,6 @@ def newest_wave(chosen: Sequence[Chosen], before: int) -> int:
 
 
 class _Pass:
-    """One search over one set of terms."""
-
     def __init__(
         self,
         draft: Draft,
@@ -141,8 +139,8 @@ class _Pass:
         self._draft, self._allowance, self._stop = draft, draft.allowance, stop
         self._effort = effort
         self._freed: Collection[Pair] = ()
-        """Pairs for which chains of the wave before have made room: they go even if their landing is uncertain. Another move
-        might otherwise take that room."""
+        """Pairs for which chains of the wave before have made room: they are moved even if their landing is uncertain. Another
+        move might otherwise use that room."""
         self._largest = 0
         """Moves of the largest wave."""
         self._gained = np.zeros(3)
@@ -184,7 +182,7 @@ class _Pass:
         return bool(gained[0] <= 0 and (little | (gained <= 0)).all())
 
     def left(self) -> Left:
-        """Return what stays and waits after the last wave: everything, if a limit of the run has ended it."""
+        """Return the pairs that are refused or wait after the last wave: all of them, if a limit of the run has ended it."""
         examination = self.examination
         if (limit := self._allowance.exhausted()) is not None:
             examination.end(limit)

@@ -27,7 +27,7 @@ class Threshold:
     harmless: float
     """Least probability of the landings that improve the cost, where none makes it worse: such a move costs an eviction at most."""
     rest: float
-    """A wave that brings less than this share of what the plan has gained, and fixes no hard rule, is the last one."""
+    """A wave that gains less than this share of the plan's gain so far, and fixes no hard rule, is the last one."""
 
 
 # One eviction of an ordinary pod costs 1. A preferred rule of weight 100 is worth 1, one of weight 10 is
@@ -55,16 +55,16 @@ class Settings:
     of_namespace: Mapping[str, NamespaceBudgets] = field(default_factory=dict)
     """Namespace -> the budgets of its own policy, which moves of its pods must keep besides."""
     lifted: bool = False
-    """No limit per run and per hour (--lift-budgets); the others hold."""
+    """Limits per run and per hour are lifted (--lift-budgets); the others apply."""
     moved_last_hour: int = 0
-    """What earlier runs have used of the rolling hour."""
+    """Evictions by earlier runs in the rolling hour."""
     cooling: Mapping[str, str] = field(default_factory=dict)
     """Owner in a cool-down -> until when and why, for the reasons that the plan gives."""
 
     seconds: float = math.inf
-    """Time of the run: the plan holds no more than can be carried out in it. Infinite: all is planned."""
+    """Seconds of the run: the plan contains no more than can be executed in that time. Infinite: everything is planned."""
     pace: Pace = field(default_factory=Pace)
-    """How fast earlier runs were."""
+    """The pace of earlier runs."""
     steer: bool = False
     """Marks may choose landings where the scheduler's choice fixes nothing."""
 
@@ -72,10 +72,9 @@ class Settings:
     """Keys of taints that a new node has until its agents are ready (``capacity.startupTaints``): it is a machine on its way."""
 
     planned: frozenset[str] = frozenset()
-    """Between waves: the uids of the plan's pods. A run awaits their replacements itself, so that those of them which
-    still terminate are not in flight any more."""
+    """Between waves: the uids of the plan's pods. The run itself awaits their replacements, so that pods which still terminate are no longer in flight."""
     movable: int | None = None
-    """Between waves: the pods that were movable when the plan was made. Limits that are shares of them stay."""
+    """Between waves: the number of pods that were movable when the plan was made, so that limits which are shares do not change."""
 
     def per_namespace_of(self, budgets: Budgets, namespace: str, movable: int) -> int | None:
         """Return the most evictions in a run of pods of a namespace, of which ``movable`` may move; None: any number."""

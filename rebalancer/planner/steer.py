@@ -29,7 +29,7 @@ class LandingSteer:
         self._left = effort.steered_pods
         self._most = draft.settings.budgets.marks_of(len(draft.snapshot.nodes))
         self.standing: tuple[int, ...] = ()
-        """The marks of the move before, which stand anyway: they are taken again where they do as well."""
+        """The marks of the move before, which exist anyway: they are used again if they serve as well."""
 
     def landing(
         self, pod: int, cls: int, node: int, cost: float, *, for_balance: bool = False

@@ -1,4 +1,4 @@
-"""Pods that leave at once: do all of them land, none back, none on a closed node, and does no rule get worse?
+"""Pods that leave at once: check that all land, none on its own or a closed node, and that no rule gets worse.
 
 Gangs that a rule names, gangs on nodes that are emptied, and gangs that leave for pods that wait are judged here alike.
 """
@@ -35,12 +35,12 @@ _Landed = tuple[tuple[Prediction, ...], _Potentials]
 
 @dataclass(frozen=True, slots=True)
 class TogetherLanding:
-    """Where pods land that leave at once, and what that gains."""
+    """The landings of pods that leave at once, and their gain."""
 
     predictions: tuple[Prediction, ...]
-    """Of each pod, in order; the last one has the pending pods that get a node by all of them."""
+    """The landing of each pod, in order; the last one includes the pending pods that get a node by all of them."""
     gain: tuple[float, float, float]
-    """Of all pods together, per entry; positive is better."""
+    """The gain of all pods together, per entry; positive is better."""
     by_strategy: Mapping[str, Sequence[float]]
     """Strategy -> its share in the gain, per entry."""
 
@@ -65,10 +65,10 @@ class TogetherLanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TogetherRules:
-    """What holds for the landings of pods that leave at once, beside the rules of the cluster."""
+    """Rules for the landings of pods that leave at once, beside those of the cluster."""
 
     named: Collection[int] = ()
-    """The pods that have to leave their nodes; the others go with them."""
+    """The pods that have to leave their nodes; the others leave with them."""
     closed: Int32s = field(default_factory=lambda: _NONE)
     """Nodes that none may land on, however improbable."""
     marks: Int32s = field(default_factory=lambda: _NONE)
@@ -76,7 +76,7 @@ class TogetherRules:
     wanted: Mapping[int, int] = field(default_factory=dict)
     """Pod -> the node that it is placed on if it may land there; else it is placed on its most probable one."""
     stays: int = -1
-    """A pod whose replacement is taken to stand where it stood."""
+    """A pod whose replacement is assumed to land on the same node."""
     feeds: bool = False
     """Pending pods may take the room that they leave: it is left for them."""
     for_gain: bool = False
@@ -95,10 +95,10 @@ class TogetherJudge:
     def land_together(
         self, trial: Trial, pods: Sequence[int], rules: TogetherRules
     ) -> TogetherLanding | Refusal:
-        """Return where ``pods`` land when they leave at once, or why they must not; with landings the trial holds them.
+        """Return where ``pods`` land when they leave at once, or why they must not leave; the landings are applied to the trial.
 
-        Victims terminate, and hold their room until a replacement needs it; those whose owners wait are gone at once.
-        A rollout goes in turn instead.
+        Victims terminate, and occupy their room until a replacement needs it; those whose owners wait for them are gone at
+        once. The pods of a rollout are replaced in turn instead.
         """
         draft, start = self._draft, trial.here()
         foreseen: Mapping[int, Prediction] | Refusal = {}
@@ -116,7 +116,6 @@ class TogetherJudge:
         return result
 
     def _place(self, leaving: _Leaving, rules: TogetherRules) -> _Landed | Refusal:
-        """Place the replacements of pods that leave."""
         if not rules.feeds and (fed := leaving.find_fed()):
             return Refusal.of(Why.FEEDS_OTHERS, pod=fed[0])
         landing_of: dict[int, Prediction] = {}
@@ -197,7 +196,7 @@ class _Leaving:
         pods: Sequence[int],
         foreseen: Mapping[int, Prediction],
     ) -> None:
-        """``foreseen``: where a rollout places the replacements; then none of ``pods`` holds its room any more."""
+        """``foreseen``: where a rollout places the replacements; then none of ``pods`` occupies its room any more."""
         self.pods = pods
         self._draft, self._trial, self._foreseen = draft, trial, foreseen
         self._fed_anyway = {one.pod for one in draft.scheduler.pending.takers(draft.state)}
@@ -209,10 +208,10 @@ class _Leaving:
             trial.evict(pod, gone=False)
         trial.hide(sum(waits.values()))
         self._holding = len(pods) - sum(waits.values())
-        """So many of them still hold their room."""
+        """Number of them that still occupy their room."""
 
     def predict(self, pod: int) -> Prediction:
-        """Return the landing of the replacement of ``pod``; without a node if none takes it."""
+        """Return the landing of the replacement of ``pod``; without a node if it fits on none."""
         if pod in self._foreseen:
             return self._foreseen[pod]
         scheduler, snapshot = self._draft.scheduler, self._draft.snapshot
@@ -228,7 +227,7 @@ class _Leaving:
         self._trial.place(pod, wanted if wanted in landing.nodes else int(landing.nodes[0]))
 
     def end(self) -> None:
-        """Let none of the pods hold its room any more."""
+        """Remove all of the pods, so that none occupies its room any more."""
         self._trial.hide(self._holding)
         self._holding = 0
 

@@ -1,4 +1,4 @@
-"""Try and take back: pods leave a state, replacements stand elsewhere, and at the end the state is as it was."""
+"""Trials on a state: pods leave, replacements are placed elsewhere, and at the end the state is restored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rebalancer.snapshot.state import ClusterState
 
 
 class Trial:
-    """Changes of a state that are taken back at the end of a ``with``, in reverse order, whatever made them."""
+    """Changes of a state that are undone in reverse order at the end of a ``with`` block, whichever method made them."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state, self._snapshot = state, state.snapshot
@@ -27,15 +27,15 @@ class Trial:
         return self._state.mark()
 
     def undo(self, to: int) -> None:
-        """Take back what was changed since :meth:`here` returned ``to``."""
+        """Undo the changes since :meth:`here` returned ``to``."""
         self._state.rewind(to)
 
     def keep(self) -> None:
-        """Let all that has changed so far stay at the end."""
+        """Keep all changes so far at the end."""
         self._start = self._state.mark()
 
     def evict(self, pod: int, *, gone: bool) -> None:
-        """Evict a pod. Unless it is ``gone`` at once it terminates, and holds its room until :meth:`hide`."""
+        """Evict a pod. Unless it is ``gone`` at once it terminates, and occupies its room until :meth:`hide`."""
         self._state.evict(pod)
         if gone:
             self.hide()

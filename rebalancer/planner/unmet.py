@@ -1,4 +1,4 @@
-"""The rules that stay unmet, by name, with the reasons why their pods stay."""
+"""The rules that remain unmet, by name, with the reasons why their pods are not moved."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rebalancer.snapshot.columns import Bools, Ints, unite
 from rebalancer.snapshot.protect import LEFT_OUT
 
 _Reasons = Mapping[Pair, Sequence[ShownRefusal]]
-"""Class and node -> why each of its pods stays."""
+"""Class and node -> why each of its pods is not moved."""
 
 _MOVED = "pods that this run moves may stand so where they land: the next run looks where they are"
 _NOWHERE = -1
@@ -96,7 +96,7 @@ def _score(draft: Draft, of: Contribution) -> Score:
 
 
 def _judge_term(draft: Draft, weighted: WeightedTerm) -> tuple[float, int, Sequence[str]]:
-    """Return what a term adds to the cost, unweighted, how many rules are violated, and which cannot hold, of the scope."""
+    """Return for the scope what a term adds to the cost, unweighted, how many rules are violated, and which cannot be met."""
     term = weighted.term
     if draft.problem.scoped is None:
         return term.potential(), term.violated(), term.unsatisfiable()

@@ -28,9 +28,9 @@ MakeProblem = Callable[[Bools | None], Problem]
 
 Decide = Callable[[Problem], Decision]
 Made = tuple[Problem, Decision]
-"""A decision, and what it was made on."""
+"""A decision, and the draft on which it was made."""
 Phase = Callable[[str], AbstractContextManager[None]]
-"""See Callbacks."""
+"""Returns a context for a phase of a name, see ``Callbacks.phase``."""
 
 
 def with_empty_nodes(
@@ -61,7 +61,7 @@ def with_reviewed_nodes(
 
 
 def find_freed(draft: Draft, strategy: str, pins: Pins) -> list[int]:
-    """Return which nodes the strategy would empty if the pods that hold them stood together, beside those that it empties now."""
+    """Return which nodes the strategy would empty if the pods that pin them were placed together, beside those that it empties now."""
     of = _contribution(draft.problem, strategy)
     closed = to_be_empty(draft.snapshot) | find_marked_by_others(draft.snapshot)
     with Trial(draft.state) as trial:

@@ -116,7 +116,7 @@ def parse(raw: bytes, file: str) -> tuple[YamlDocument | None, list[FileProblem]
 
 
 def parse_stream(raw: bytes, file: str) -> list[tuple[YamlDocument | None, list[FileProblem]]]:
-    """Parse each document of ``raw``, a stream of them as manifests are, as ``parse`` does one."""
+    """Parse each document of ``raw``, a stream of documents, like ``parse`` a single one."""
     try:
         nodes = _compose(raw, _compose_all)
     except _UnusableError as error:
@@ -215,7 +215,7 @@ def _compose(raw: bytes, compose: Callable[[str, Any], list[yaml.Node]]) -> list
 
 
 def _nodes(text: str, compose: Callable[[str, Any], list[yaml.Node]]) -> list[yaml.Node]:
-    """Compose with the loader in C if it takes the text, else with the one whose errors say most."""
+    """Compose with the loader in C if it accepts the text, else with the one whose errors are more detailed."""
     if "\t" not in text:  # libyaml accepts tabs where YAML forbids them.
         with contextlib.suppress(yaml.YAMLError):
             if all(depth <= _MAX_DEPTH for _, depth in yaml_events(text)):
@@ -488,7 +488,7 @@ def list_keys(model: type[BaseModel], path: KeyPath) -> set[str]:
 
 
 def _elsewhere(model: type[BaseModel], key: object, known: Collection[str]) -> str:
-    """Return ``; did you mean protect.minPodAge?`` for a key that stands within other keys; empty if none does.
+    """Return ``; did you mean protect.minPodAge?`` for a key that belongs within other keys; empty if there is none.
 
     ``known``: the keys of the place where it is written, of which one may be more similar.
     """

@@ -1,6 +1,6 @@
 """Write a policy in other forms: plain data, YAML with all defaults, a hash, a JSON schema.
 
-The schema takes the docstrings of fields as descriptions. pydantic can do that (``use_attribute_docstrings``), but
+The schema uses the docstrings of fields as descriptions. pydantic can do that (``use_attribute_docstrings``), but
 then it parses the source of every model at each import, a tenth of a small run's time.
 """
 

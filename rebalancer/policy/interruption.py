@@ -42,7 +42,7 @@ class StepParams(Params):
     keeps: ClassVar[bool] = False
     """Whether what it keeps decides over something outside the cluster: it is kept under the machine's name at its provider."""
     changes_node: ClassVar[bool] = False
-    """Whether it changes the node by ``StepContext.change``: what it keeps with that stands on the node, and is read there."""
+    """Whether it changes the node by ``StepContext.change``: the text that it keeps by that is written on the node, and read there."""
 
     def part(self) -> timedelta | float | None:
         """Return the step's default part of the available time: a time span or a fraction.
@@ -126,7 +126,7 @@ WARM_POOL = "warm-pool"
 TURNED_OFF = frozenset({WARM_POOL, "shutdown"})
 """Kinds after which a machine is off: where it runs again, it is back."""
 _WITHDRAW_AFTER = dict.fromkeys(("rebalance", "spot", *TURNED_OFF), timedelta(hours=1))
-"""Kinds that nothing cancels: a recommendation stands for ever, and a queue does not say that an instance is started again."""
+"""Kinds that are never cancelled: a recommendation has no end, and a queue does not report that an instance is started again."""
 
 
 class InterruptionPolicy(Section):

@@ -260,7 +260,7 @@ class ManagedResource(Section):
 
 
 class Extender(Section):
-    """An HTTP server that the scheduler asks. Its other keys have no effect on placement."""
+    """An HTTP server that the scheduler calls. Its other keys have no effect on placement."""
 
     model_config = ConfigDict(extra="ignore")
 

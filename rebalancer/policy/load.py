@@ -71,11 +71,11 @@ class LoadedPolicy:
     of_strategies: tuple[str, ...] = ()
     """Warnings on its strategies."""
     documents: tuple[tuple[KeyPath, KeyPath, YamlDocument], ...] = ()
-    """Which document says which part of the policy: (path of the part, its path in the document, document). Outer parts come first."""
+    """The document of each part of the policy: (path of the part, its path in the document, document). Outer parts come first."""
     changed_by: str = ""
     """The flags that changed the policy after it was read; empty if none did."""
     served: tuple[str, ...] = ()
-    """Why only a process that stays may act by it: a problem for each strategy that adds or ends machines."""
+    """Why only a resident process may act by it: a problem for each strategy that adds or ends machines."""
 
     @property
     def is_built_in(self) -> bool:
@@ -83,7 +83,7 @@ class LoadedPolicy:
         return self.source == BUILT_IN
 
     def origin_of(self, path: KeyPath, *, differs: bool) -> str:
-        """Return the file and line, or the flag, that says a value; ``default`` if none does.
+        """Return the file and line, or the flag, that sets a value; ``default`` if none does.
 
         ``differs``: whether the value is another one than the default.
         """
@@ -120,7 +120,7 @@ def load_policy(
     Parameters
     ----------
     path
-        A file, or a directory that holds ``<strategy>.yaml`` (``kind: Strategy``) for each strategy and
+        A file, or a directory with ``<strategy>.yaml`` (``kind: Strategy``) for each strategy and
         ``rebalancer.yaml`` for everything else. ``-`` is ``stdin``.
     known
         Strategy -> model of its options. Only the strategies that the policy names are looked up, so the
@@ -130,8 +130,8 @@ def load_policy(
     signals, steps
         The same for signal sources and for the steps of the pipeline.
     directory
-        In the place of the directory ``path``, which is then its name in messages: no other file is read, whatever the policy
-        and ``changes`` name.
+        Used instead of the directory ``path``, which is then its name in messages: no other file is read, even if the policy
+        or ``changes`` name one.
 
     Raises PolicyError with all problems.
     """
@@ -471,7 +471,6 @@ def _find_acting(policy: Policy) -> Iterator[_Finding]:
 
 
 def _find_idle(policy: Policy) -> Iterator[_Finding]:
-    """Yield each mode without effect."""
     for name, strategy in policy.strategies.items():
         if strategy.mode is not None and policy.mode_of(name) is not strategy.mode:
             off = policy.mode is Mode.OFF

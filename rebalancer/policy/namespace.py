@@ -1,6 +1,6 @@
 """The policy that a team keeps in its own namespace: for its pods it narrows the cluster's policy, and does nothing else.
 
-What it says holds beside what the cluster's policy says, so that no value of it can widen anything.
+It applies in addition to the cluster's policy, so that no value of it can widen anything.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class NamespaceBudgets(Section):
 
 
 class NamespaceStrategy(Section):
-    """What a team says of one strategy."""
+    """A team's settings of one strategy."""
 
     mode: ModeField = Mode.ENFORCE
     windows: tuple[Window, ...] = Field(default=(), max_length=_MAX_WINDOWS)
@@ -91,7 +91,7 @@ class ReadNamespacePolicy:
     """The policy of a namespace as it was read."""
 
     policy: NamespacePolicy | None
-    """None: it has problems, and the cluster's policy holds as it is."""
+    """None: it has problems, and only the cluster's policy applies."""
     document: YamlDocument
     problems: tuple[FileProblem, ...] = ()
     """Why it is not used, or which parts of it do nothing."""
@@ -147,7 +147,7 @@ def _find_unknown(
 ) -> Iterator[FileProblem]:
     """Yield a problem for each unknown strategy.
 
-    The rest of the policy stays in force. So its protections still hold if the cluster's policy drops a strategy.
+    The rest of the policy remains in force. So its protections still apply if the cluster's policy drops a strategy.
     """
     named = data.get("strategies")
     for name in named if isinstance(named, dict) else ():
@@ -217,7 +217,7 @@ def describe_sum(loaded: LoadedPolicy, document: YamlDocument) -> str:
 
 
 def _list_values(data: Mapping[str, Any], within: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Yield path and value of what a namespace's policy says."""
+    """Yield path and value of each setting in a namespace's policy."""
     for key, value in data.items():
         path = (*within, key)
         is_section = path in (("budgets",), ("protect",)) or path[0] == "strategies"
@@ -243,7 +243,7 @@ def _value_at(data: Any, path: KeyPath) -> Any:
 
 
 def _join(key: str, ours: Any, own: Any) -> Any:
-    """Return the narrower of two values; None if both hold, and no one value says so."""
+    """Return the narrower of two values; None if both apply, and no single value expresses that."""
     if ours in (None, [], {}):
         return own
     if own == ours or own in ([], {}):

@@ -83,7 +83,6 @@ class LabelSelect(Section):
     )
 
     def __bool__(self) -> bool:
-        """Return whether the selector has any requirement."""
         return bool(self.match_labels or self.match_expressions)
 
     def wire(self) -> o.LabelSelector:
@@ -136,7 +135,6 @@ class NameFilter(Section):
     exclude: tuple[str, ...] = Field(default=(), description="Not these; stronger than include.")
 
     def __bool__(self) -> bool:
-        """Return whether the filter excludes any name."""
         return bool(self.include or self.exclude)
 
     def admits(self, *names: str) -> bool:
@@ -158,7 +156,6 @@ class NamespaceSelect(Section):
     labels: LabelsField | None = Field(default=None, description="Labels of the namespace itself.")
 
     def __bool__(self) -> bool:
-        """Return whether the selection excludes any namespace."""
         return bool(self.include or self.exclude or self.labels)
 
     def admits_name(self, namespace: str) -> bool:
@@ -175,7 +172,7 @@ def _any_matches(patterns: Iterable[str], namespace: str) -> bool:
 NamesField = Annotated[
     NameFilter, BeforeValidator(_as_filter, json_schema_input_type=tuple[str, ...] | NameFilter)
 ]
-"""A list of what is included, or ``{include: ..., exclude: ...}``."""
+"""A list of included names, or ``{include: ..., exclude: ...}``."""
 
 NamespacesField = Annotated[
     NamespaceSelect,
@@ -262,7 +259,6 @@ class Select(Section):
     )
 
     def __bool__(self) -> bool:
-        """Return whether the selection excludes any pod."""
         given = (getattr(self, name) for name in Select.model_fields)
         return any(one is False or bool(one) for one in given)
 
@@ -321,7 +317,6 @@ class SelectorText(LabelSelect):
     def __get_pydantic_json_schema__(
         cls, core: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the JSON schema of the text form."""
         return {"type": "string"}
 
 

@@ -311,7 +311,7 @@ class Setting:
     """One value to set."""
 
     flag: str
-    """What the user wrote, for messages."""
+    """The flag as the user wrote it, for messages."""
     path: KeyPath
     value: Any
 

@@ -78,7 +78,7 @@ def _list_of(value: str) -> str:
 
 
 CRON_PATTERN = r"^\s*" + r"\s+".join([_list_of(_MINUTE), _list_of(_HOUR), *[_OTHER] * 3]) + r"\s*$"
-"""What an editor and Helm check before a run does: five fields, minutes below 60 and hours below 24."""
+"""The pattern that an editor and Helm check before a run does: five fields, minutes below 60 and hours below 24."""
 
 Cron = Annotated[
     str,

@@ -46,7 +46,7 @@ class NodeTemplate:
     allocatable: Mapping[str, str]
     """Resource -> quantity as the API has it; cpu, memory and pods at least."""
     capacity: Mapping[str, str] = field(default_factory=dict)
-    """The same of the machine, the system's part included; what is left out is as allocatable."""
+    """The capacity of the machine, the system's part included; resources that are omitted are as in ``allocatable``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +57,20 @@ class NodeGroup:
     instances: tuple[str, ...]
     """The machines, each once: as ``spec.providerID`` names them, or by the node's name where that is empty."""
     minimum: int | None = None
-    """None where it is not known, as for the next two."""
+    """The least size; None if it is not known, as for the next two."""
     maximum: int | None = None
     desired: int | None = None
     """Machines that there are to be, upcoming ones included."""
     zones: tuple[str, ...] = ()
-    """Where its machines may be; empty where it is not known."""
+    """The zones where its machines may be; empty if they are not known."""
     suspended: str = ""
     """Why it launches no machines now, in words; empty where nothing keeps it from that."""
     note: str = ""
-    """What a replacement of its machines has written on it; empty where none is under way."""
+    """The note of a replacement of its machines; empty if none is in progress."""
     meddling: tuple[str, ...] = ()
     """The provider's processes that are active on it, and terminate machines or set sizes without a request."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """What it says of its own scaling, by the names of Cluster Autoscaler's options, such as ``scaledownunneededtime``."""
+    """Its own settings of scaling, by the names of Cluster Autoscaler's options, such as ``scaledownunneededtime``."""
     held: Mapping[str, str] = field(default_factory=dict)
     """Machine -> why the provider cannot end just this one now, in words; those that it can end are left out."""
 
@@ -86,7 +86,7 @@ class NodeGroup:
 
 
 def within(group: NodeGroup, bounds: GroupBounds | None) -> NodeGroup:
-    """Return a group with the sizes of the policy, as far as its own allow them; unknown sizes stay unknown.
+    """Return a group with the sizes of the policy, as far as its own allow them; unknown sizes remain unknown.
 
     Cluster Autoscaler scales a group of ``--nodes=min:max:name`` by these numbers alone (``aws/auto_scaling_groups.go:
     register``). The provider refuses what is beyond its own sizes, so that nothing is planned there.
@@ -108,7 +108,7 @@ class Machines(Protocol):
         ``nodes``: all nodes of the cluster. Groups without machines are included.
 
         Raises:
-            ProviderError: the provider cannot be asked.
+            ProviderError: the provider cannot be queried.
         """
 
     def group_named(self, name: str, nodes: Sequence[KnownNode]) -> NodeGroup | None:
@@ -117,7 +117,7 @@ class Machines(Protocol):
         Called directly before a group is changed. It should not read the other groups.
 
         Raises:
-            ProviderError: the provider cannot be asked.
+            ProviderError: the provider cannot be queried.
         """
 
     def template(self, group: NodeGroup) -> NodeTemplate | None:
@@ -126,7 +126,7 @@ class Machines(Protocol):
         Called only for groups without a live node.
 
         Raises:
-            ProviderError: the provider cannot be asked.
+            ProviderError: the provider cannot be queried.
         """
 
     def launch_failure(self, group: NodeGroup, since: float) -> str | None:
@@ -135,7 +135,7 @@ class Machines(Protocol):
         Called only while a group has fewer machines than its desired size.
 
         Raises:
-            ProviderError: the provider cannot be asked.
+            ProviderError: the provider cannot be queried.
         """
 
     def is_launching(self, group: NodeGroup) -> bool:
@@ -145,7 +145,7 @@ class Machines(Protocol):
         the provider would terminate a machine of its choice.
 
         Raises:
-            ProviderError: the provider cannot be asked.
+            ProviderError: the provider cannot be queried.
         """
 
     def set_size(self, group: NodeGroup, desired: int) -> None:
@@ -167,7 +167,7 @@ class Machines(Protocol):
 
 
 class Outdated(enum.StrEnum):
-    """What of a machine is compared with a new machine of its group; it is outdated where the two differ."""
+    """The properties in which a machine may differ from a new one of its group; then it is outdated."""
 
     TEMPLATE = "template"
     """The template of machines and its version."""
@@ -180,20 +180,20 @@ class ReplacingMachines(Machines, Protocol):
     """A provider whose machines can be replaced by new ones of their group; see ``rebalancer.machines.surge``."""
 
     def find_outdated(self, group: NodeGroup, by: Outdated) -> frozenset[str]:
-        """Return those of :attr:`NodeGroup.instances` that are not as a new machine of the group would be now.
+        """Return those of :attr:`NodeGroup.instances` that differ from a new machine of the group.
 
         Raises:
-            ProviderError: the provider cannot be asked, or does not say what a new machine would be.
+            ProviderError: the provider cannot be queried, or does not provide the template of a new machine.
         """
 
     def find_launches(self, group: NodeGroup) -> Mapping[str, float]:
         """Return when each of :attr:`NodeGroup.instances` was launched, in Unix seconds by the provider's clock.
 
-        Machines of which the provider does not say it, as it may be of very new ones, are left out. What is new is
-        judged by this alone: a node may be registered again under its name.
+        Machines for which the provider does not provide it, such as very new ones, are omitted. Only this time decides
+        which machine is new: a node may be registered again under its name.
 
         Raises:
-            ProviderError: the provider cannot be asked.
+            ProviderError: the provider cannot be queried.
         """
 
     def write_note(self, group: NodeGroup, note: str) -> None:
@@ -222,7 +222,7 @@ class Provider(Protocol):
     """A plug-in class, created without arguments. Creating and opening it sends no request."""
 
     Params: type[ProviderParams]
-    """Model of its options: what stands below its name in the policy; and whether it acts."""
+    """The model of its options below its name in the policy."""
 
     def open(self, params: Any, environ: Mapping[str, str]) -> Machines:
         """Return the provider for these options (its ``Params``) in this environment.
@@ -256,7 +256,7 @@ class Guarded:
 
     machines: Machines
     nodes: Sequence[KnownNode]
-    """Those of the cluster."""
+    """The nodes of the cluster."""
     bounds: Mapping[str, GroupBounds] = field(default_factory=dict)
     """Group -> its sizes by the policy."""
     asked: Mapping[str, int] = field(default_factory=dict)
@@ -267,7 +267,7 @@ class Guarded:
     """The same of those whose end was requested here."""
 
     def increase(self, group: str, desired: int) -> bool:
-        """Increase the size of a group to ``desired``; return False if the group has that size already, or was asked for it.
+        """Increase the size of a group to ``desired``; return False if the group has that size already, or it was requested before.
 
         Raises:
             GroupSizeError: ``desired`` is above the group's maximum.
@@ -289,8 +289,8 @@ class Guarded:
         ``least``: the size is not decreased below it.
 
         Nothing changes if the group would not become smaller, while launches are in progress, whose machines
-        would be surplus, or while the provider does not show the size that was requested last. This terminates no machine, and the size stays at or above the minimum. Cluster
-        Autoscaler's ``DecreaseTargetSize`` likewise refuses to go below the existing nodes.
+        would be surplus, or while the provider does not show the size that was requested last. This terminates no machine, and the size is never below the minimum. Cluster
+        Autoscaler's ``DecreaseTargetSize`` likewise refuses sizes below the existing nodes.
 
         Raises:
             ProviderError: see :meth:`increase`.

@@ -40,7 +40,7 @@ class LabelledGroups:
         return next((group for group in self.groups(nodes) if group.name == name), None)
 
     def template(self, group: NodeGroup) -> NodeTemplate | None:  # noqa: ARG002
-        """Return None: only live nodes show what a new node would be."""
+        """Return None: only live nodes show the template of a new one."""
         return None
 
     def launch_failure(self, group: NodeGroup, since: float) -> str | None:  # noqa: ARG002

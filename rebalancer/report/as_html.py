@@ -1,7 +1,7 @@
 """The report as one self-contained HTML page: no external font, picture or script.
 
 The template escapes all values. A content security policy allows only the page's own style and script, by their
-hashes. The moves are data in the page, of which the script shows a part at a time, so that thousands of them stay
+hashes. The moves are data in the page, of which the script shows a part at a time, so that thousands of them remain
 usable.
 """
 
@@ -51,7 +51,7 @@ _FORBIDS = "PodDisruptionBudget"
 
 
 RUNS = "<!--runs-->"
-"""Stands in a live page where the list of runs is to be put."""
+"""Placeholder in a live page for the list of runs."""
 
 
 def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
@@ -199,7 +199,7 @@ def _rules(summary: Summary) -> dict[str, Any]:
 
 
 def _unmet(summary: Summary) -> dict[str, Any]:
-    """Return the rules that stay unmet, grouped by reason."""
+    """Return the rules that remain unmet, grouped by reason."""
     return {
         "heading": summary.unmet_heading,
         "groups": [
@@ -230,7 +230,7 @@ def _funnel(report: RunReport) -> list[dict[str, str]]:
 
 
 def _stays(summary: Summary) -> list[dict[str, Any]]:
-    """Return the pods that stay, by reason and workload."""
+    """Return the pods that are not moved, by reason and workload."""
     shown = [(one, one.groups[:_MAX_GROUPS]) for one in summary.stays]
     refs = {ref for _, groups in shown for group in groups for ref in group.pods}
     workloads = _workloads_of(summary.report, refs) if refs else {}

@@ -85,7 +85,7 @@ def _parts(report: RunReport) -> dict[str, Any]:
 def as_json(report: RunReport) -> Iterator[str]:
     """Yield the report as JSON in pieces; the last piece ends with a newline.
 
-    The text of a thousand moves takes more memory than the rest of the plan, and as dictionaries three times as
+    The text of a thousand moves needs more memory than the rest of the plan, and as dictionaries three times as
     much. So only one move at a time is a dictionary here.
     """
     start = "{"

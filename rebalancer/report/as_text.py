@@ -1,6 +1,6 @@
-"""The report of a run as blocks: the summary, the changes, each move, the pods that stay, next steps, and the sum.
+"""The report of a run as blocks: the summary, the changes, each move, the pods that are not moved, next steps, and the sum.
 
-On a terminal, a move takes one line from 120 columns on, else two. ``wide`` breaks and shortens no line; otherwise
+On a terminal, a move has one line from 120 columns on, else two. ``wide`` breaks and shortens no line; otherwise
 twenty or more moves are grouped by workload, and a long list ends with the number of omitted entries. In Markdown it is
 short enough for a comment on a pull request.
 """
@@ -68,7 +68,7 @@ _MAX_COMMENTED = 50
 """Moves that are listed in a comment at most."""
 
 _LINES = 120
-"""Columns from which on a move takes one line."""
+"""Columns from which on a move has one line."""
 _INDENT = " " * 6
 
 _STATUS_STYLE = {
@@ -113,7 +113,7 @@ def _heading(text: str) -> Passage:
 
 class _RunBlocks:
     def __init__(self, summary: Summary, limits: _Limits, *, one_line: bool = True) -> None:
-        """``one_line``: whether a move takes one line."""
+        """``one_line``: whether a move has one line."""
         self._summary, self._report, self._limits = summary, summary.report, limits
         self._wide, self._one_line = limits is _WIDE, one_line
 
@@ -217,7 +217,7 @@ class _RunBlocks:
             yield from self._more(len(losses) - most, "  ", " zones")
 
     def _unmet(self) -> Iterator[Block]:
-        """Yield the rules that stay unmet, by workload, with their reasons."""
+        """Yield the rules that remain unmet, by workload, with their reasons."""
         summary, limits = self._summary, self._limits
         if not summary.unmet:
             return

@@ -2,7 +2,7 @@
 
 The steps of a plan are "now" and "planned"; those of a real run are "before", "planned" and "now", the current
 cluster. In the planned step, a replacement counts on each node of its zone by its probability there: if the
-scheduler chooses among equal nodes, none of them is shown as certain. A run that stands still, or plans no move, has
+scheduler chooses among equal nodes, none of them is shown as certain. A run that is held, or plans no move, has
 one step: "now".
 """
 
@@ -24,7 +24,7 @@ NO_ZONE = "no zone"
 _NOT_LEFT = frozenset({Status.DROPPED, Status.GONE, Status.CHANGED})
 
 Shares = Sequence[tuple[str, float]]
-"""Where a replacement stands: nodes with the share of it on each; none where it has no node."""
+"""The place of a replacement: nodes with the share of it on each; empty without a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ReportStep:
     name: str
     snapshot: Snapshot
     moved: Mapping[str, Shares] = field(default_factory=dict)
-    """uid of a pod of the snapshot -> where its replacement stands."""
+    """uid of a pod of the snapshot -> the place of its replacement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class WorkloadChange:
     """The pods of one workload per domain, for the domains that its moves concern."""
 
     owner: str
-    """``Kind/namespace/name``."""
+    """The workload as ``Kind/namespace/name``."""
     moves: int
     by: str
-    """``zone`` or ``node``."""
+    """The topology, ``zone`` or ``node``."""
     domains: tuple[str, ...]
     counts: tuple[tuple[float, ...], ...]
     """Pods in each domain, at each step."""
@@ -109,7 +109,7 @@ class NodeLoad:
 
 
 def select_outcomes(report: RunReport) -> Sequence[Outcome]:
-    """Return the outcomes of the moves. A reviewed plan omits moves whose pods are gone or stay."""
+    """Return the outcomes of the moves. A reviewed plan omits moves whose pods are gone or are not moved."""
     if report.reviewed is None:
         return report.outcomes
     return [outcome for outcome in report.outcomes if outcome.status not in _NOT_LEFT]

@@ -39,7 +39,7 @@ class Passage:
     label: str = ""
     """A word before the text, within the indent of its first line."""
     style: str = ""
-    """Of the label, or of the text without one; empty: see :func:`_style_of`."""
+    """The style of the label, or of the text without a label; empty: see :func:`_style_of`."""
 
     @property
     def whole(self) -> str:
@@ -55,7 +55,7 @@ class Sides:
     left: str
     right: str = ""
     style: str = ""
-    """Of the word."""
+    """The style of the word."""
 
     @property
     def whole(self) -> str:
@@ -72,12 +72,12 @@ class Details:
 
 
 class Fit(enum.Enum):
-    """What becomes of the lines of a table that are wider than the terminal."""
+    """How to fit the lines of a table that are wider than the terminal."""
 
     LINES = enum.auto()
-    """They go on below."""
+    """Values that continue in the lines below."""
     CELLS = enum.auto()
-    """Each cell does, but for the first of a row."""
+    """Every cell, except the first of a row, continues in the lines below."""
     CUT = enum.auto()
     """The last cell is cut off."""
 
@@ -93,7 +93,7 @@ class Table:
     headless: bool = False
     """The first row is as the others."""
     notes: Mapping[int, Sequence[Block]] | None = None
-    """Number of a row (the first below the heads is 0) -> what stands below it."""
+    """Number of a row (the first below the heads is 0) -> the note below it."""
     styles: Mapping[int, str] | None = None
     """Number of a row -> its style."""
     fit: Fit = Fit.LINES
@@ -105,7 +105,7 @@ class Table:
         return ([""] * len(heads), self.rows) if self.headless else (heads, rows)
 
     def notes_of(self, row: int) -> Sequence[Block]:
-        """Return what stands below a row."""
+        """Return the note below a row."""
         return () if self.notes is None else self.notes.get(row, ())
 
 
@@ -118,7 +118,7 @@ class ReportDocument:
 
     blocks: Sequence[Block]
     data: Mapping[str, Any]
-    """What JSON and YAML have."""
+    """The data for JSON and YAML."""
     title: str = ""
     """The headline in HTML and Markdown, where the first block is none."""
 

@@ -1,4 +1,4 @@
-"""What HTML pages are made of: templates, styles, and tables of workloads and nodes.
+"""Parts of HTML pages: templates, styles, and tables of workloads and nodes.
 
 A page is self-contained, with a policy that allows only its own style and script. The templates and style sheets are
 in the folder ``page``. Each value is escaped.
@@ -41,7 +41,7 @@ def inline(tag: str, names: Sequence[str]) -> dict[str, str]:
 
 @cache
 def page_environment() -> Environment:
-    """Return the environment of all pages: it escapes each value, and what is not printable in it."""
+    """Return the environment of all pages: it escapes each value, and unprintable characters in it."""
     made = Environment(
         autoescape=True,
         loader=FunctionLoader(page_text),

@@ -52,15 +52,15 @@ class RunReport:
     interruptions: tuple[InterruptedMachine, ...] = ()
     """Machines with an interruption: those that serve handles now, and those that it finished since its last run."""
     machines: tuple[MachineAct, ...] = ()
-    """What was done to machines, in order, or would be."""
+    """The acts on machines, in order; in a dry run, the planned ones."""
     deletion_costs: DeletionCosts | None = None
-    """What is written on pods so that scale-ins take the right ones; None: the policy has no strategy for it."""
+    """The costs written on pods so that scale-ins delete the right ones; None: the policy has no strategy for it."""
     asks: bool = False
     """Whether the question follows whether to carry the plan out."""
     read_again: ClusterNow | None = None
     """The cluster as the run has left it; None where nothing was tried, or it could not be read again."""
     scope: Scope = field(default_factory=Scope)
-    """The pods that flags (-n, -l, --select) ask for."""
+    """The pods that flags (-n, -l, --select) select."""
 
     @property
     def acted(self) -> bool:
@@ -81,7 +81,7 @@ class RunReport:
 
     @cached_property
     def zones(self) -> ZoneReport:
-        """The zones, and what is lost with each: as the run has left the cluster, if it was read again."""
+        """The zones, and the losses with each: after the run, if the cluster was read again."""
         now = self.read_again
         return report_zones(self.snapshot if now is None else now.snapshot, self.scope)
 
@@ -168,7 +168,7 @@ def group_rules(rules: Iterable[UnmetRule]) -> tuple[UnmetGroup, ...]:
 
 
 def _name_rule(rule: UnmetRule) -> str:
-    """Return the text of a rule; if its pods stay for several reasons, with these reasons."""
+    """Return the text of a rule; if its pods have several reason codes, with these."""
     if len(rule.codes) < 2:
         return rule.rule
     return f"{rule.rule} ({', '.join(f'{pods} {code}' for code, pods in rule.codes.items())})"

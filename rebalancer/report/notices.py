@@ -21,7 +21,7 @@ from rebalancer.report.words import describe_done
 _FINE = (ExitCode.DONE, ExitCode.MOVES_PLANNED, ExitCode.ASKED_RED)
 _NAMED = 3
 _MAX_TEXT = 2000
-"""Characters of a summary; Slack takes 3,000 in a block."""
+"""Characters of a summary; Slack accepts 3,000 in a block."""
 
 
 SHIPPED = ("plain", "slack", "teams")
@@ -43,7 +43,7 @@ class Notice:
     unmet_before: int = 0
     unmet_planned: int = 0
     unmet_after: int | None = 0
-    """In the cluster as it is; None where it was not scored again."""
+    """The number of unmet rules in the present cluster; None if it was not scored again."""
 
     def values(self) -> Mapping[str, str]:
         """Return placeholder -> text."""

@@ -42,7 +42,7 @@ class Square:
     tone: int
     """Number of the colour from 1; 0 where nothing of the workload moves."""
     number: str
-    """Of the workload in the keys; empty where nothing of it moves."""
+    """The number of the workload in the key; empty if none of its pods moves."""
     state: str
     """``leaves``, ``new`` or empty."""
     title: str
@@ -59,7 +59,7 @@ class NodeBox:
     note: str
     title: str
     tied: bool = False
-    """It stands for several nodes, among which the scheduler will choose."""
+    """Whether the place is one of several nodes among which the scheduler will choose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Panel:
     label: str
     height: int
     zones: Sequence[tuple[int, str]]
-    """(x, name)."""
+    """Position (x) and name of each zone."""
     nodes: Sequence[NodeBox]
     squares: Sequence[Square]
 
@@ -264,7 +264,7 @@ class _Drawing:
         return NodeBox(x, y, height, _shorten(name, most), note, title)
 
     def _note(self, name: str) -> str:
-        """Return the reason why a node takes no pods at the last step."""
+        """Return the reason why a node accepts no pods at the last step."""
         nodes = self._changes.steps[-1].snapshot.nodes
         if (row := nodes.index.get(name)) is None:
             return "gone"

@@ -210,7 +210,7 @@ def _with_flags(source: str, flags: str) -> str:
 
 
 class _WrongError(Exception):
-    """The file is invalid; the message says why."""
+    """The file is invalid; the message has the reason."""
 
 
 def _bytes(path: str, stdin: BinaryIO) -> bytes:

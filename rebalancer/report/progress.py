@@ -116,7 +116,7 @@ class Bars:
     def course(self, text: str, of: str) -> Iterator[Callable[[int, int], None]]:
         """Show a bar for a whole command; yield a function to call with (done, total) of the unit ``of``.
 
-        The first call says what was done before. The time left is what the others have taken so far.
+        The first call gives what was done before. The remaining time is estimated from the calls after it.
         """
         with self._show(text) as task:
             began: tuple[int, float] | None = None
@@ -210,7 +210,7 @@ class Progress:
         self._number = number
 
     def tell_also(self, heard: Callable[[str], None]) -> None:
-        """Pass the text of each event to ``heard``, too, whatever the form is."""
+        """Pass the text of each event to ``heard`` as well, in every form."""
         self._heard = heard
 
     def wave_started(self, wave: int, waves: int, moves: int) -> None:

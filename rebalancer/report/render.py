@@ -94,7 +94,7 @@ def _cell(value: str | float | None) -> str | float:
 
 
 TABLES = ("table", "wide")
-"""For a terminal."""
+"""The forms for a terminal."""
 FORMS = (*TABLES, "json", "yaml", "html", "markdown", "csv")
 
 
@@ -137,9 +137,9 @@ class LeaseTakenReport:
     """The API server's address."""
     loaded: LoadedPolicy
     holder: str
-    """Whose Lease it is."""
+    """The holder of the Lease."""
     until: str
-    """When its term ends, unless it is renewed; RFC 3339."""
+    """The end of its term, unless it is renewed; RFC 3339."""
     reviewed: ReviewedPlan | None = None
     """The file that was to be applied, if so."""
     exit_code: int = 0

@@ -1,4 +1,4 @@
-"""Pods that stay, grouped by reason; the funnel from all pods to the moves; and what the reader can do next."""
+"""Pods that are not moved, grouped by reason; the funnel from all pods to the moves; and what the reader can do next."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ WHY_LEFT: Mapping[Code, str] = {
     Code.CAME_UP: "it came up by the moves of this run, or while it acted",
     Code.NOT_EXAMINED: "planning ended before it was looked at",
 }
-"""What each code means, as a heading over its examples."""
+"""Code -> its heading over examples."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkipGroup:
-    """Pods that stay for the same reason with the same message."""
+    """Pods that are not moved for the same reason with the same message."""
 
     message: str
     pods: tuple[str, ...]
-    """``namespace/name``."""
+    """The pods as ``namespace/name``."""
 
 
 def group_skips(skips: Iterable[Skip]) -> list[tuple[Code, list[SkipGroup]]]:
@@ -188,7 +188,7 @@ _MAX_STEPS = 4
 
 
 def advice_on_protection(name: str, skips: Iterable[Skip] | None = None) -> str:
-    """Return what lifts a protection, empty if nothing is known to; with ``skips``, as far as it is what keeps these."""
+    """Return the advice that lifts a protection, empty if there is none; with ``skips``, only if it is the reason of these."""
     texts = None if skips is None else [skip.message for skip in skips]
     named = [one for one in _OPT_OUTS if texts is None or any(one in text for text in texts)]
     annotation = " or ".join(f"`{one}`" for one in named or _OPT_OUTS[:1])
@@ -196,7 +196,7 @@ def advice_on_protection(name: str, skips: Iterable[Skip] | None = None) -> str:
 
 
 def advice_of(code: Code) -> str:
-    """Return the advice on a reason code that holds under any policy."""
+    """Return the advice on a reason code that applies to any policy."""
     text = _OF_CODE[code]
     return text.format(next="LEVEL") if text is _EAGER else text
 
@@ -275,7 +275,7 @@ _CODES = frozenset(code.value for code in Code)
 
 
 def _advice(code: Code, name: str, report: RunReport) -> str:
-    """Return the advice that removes the reason ``code``. ``name``: the protection, if the code stands for one."""
+    """Return the advice that removes the reason ``code``. ``name``: the protection, if the code is for one."""
     policy = report.loaded.policy
     more_eager = list(Eagerness)[list(Eagerness).index(policy.eagerness) + 1 :]
     text = advice_on_protection(name, report.plan.skips) or _OF_CODE[code]

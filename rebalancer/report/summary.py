@@ -23,10 +23,10 @@ LEGEND: Mapping[str, str] = {
     "gain": "what a move takes off these",
     "cost": "how much an eviction disturbs, 1 for an ordinary pod",
 }
-"""Words of a report -> what they mean."""
+"""Words of a report -> their meanings."""
 
 ZONE_LOSSES = "Lost if a zone goes"
-"""The heading of what each zone holds alone."""
+"""The heading of the workloads that depend on a single zone."""
 
 _WAITING = (Code.BUDGET, Code.NOT_EXAMINED)
 """Of pods that are candidates for the moves of further runs."""
@@ -39,7 +39,7 @@ class RuleSummary:
     strategy: str
     observed: bool
     scores: tuple[Score | None, ...]
-    """Parallel to ``Changes.steps``; None where the cluster was not scored again."""
+    """A score for each of ``Changes.steps``; None if the cluster was not scored again."""
 
     @property
     def before(self) -> Score:
@@ -96,7 +96,7 @@ class RuleSummary:
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """Pods that stay for one reason code, or because their moves had one outcome."""
+    """Pods that are not moved for one reason code, or because their moves had one outcome."""
 
     code: str
     why: str
@@ -118,7 +118,7 @@ def _zone_sentence(
 ) -> str:
     """Return a sentence on the zone with too few pods of most moved workloads, or, without such a zone, on all of these.
 
-    ``others``: the number of workloads that stand unevenly over zones, too, and are not moved.
+    ``others``: the number of other workloads that are uneven over zones, and are not moved.
     """
     gains: Counter[str] = Counter()
     empty: Counter[str] = Counter()
@@ -146,7 +146,7 @@ def _zone_sentence(
 
 
 def _is_open(outcome: Outcome) -> bool:
-    """Return whether responders are asked to end a pod, and nothing has replaced it yet."""
+    """Return whether a pod has an open EvictionRequest, and nothing has replaced it yet."""
     return outcome.status is Status.REQUESTED and outcome.landed is None
 
 
@@ -163,7 +163,7 @@ def _hard(pairs: Sequence[tuple[Cost, Cost]]) -> str:
 
 
 class Summary:
-    """A report in words and numbers; ``changes`` holds the numbers of its pictures."""
+    """A report in words and numbers; ``changes`` has the numbers of its pictures."""
 
     def __init__(self, report: RunReport) -> None:
         self.report = report
@@ -194,7 +194,7 @@ class Summary:
 
     @property
     def zone_losses(self) -> Sequence[str]:
-        """What is lost with each zone of which there is something to say, in a line each."""
+        """One line for each zone with a notable loss."""
         return [str(loss) for loss in self.report.zones.notable]
 
     @cached_property
@@ -217,7 +217,7 @@ class Summary:
         return f"The moves are of {workloads}, for {and_more(names, _MAX_NAMED)}{most}."
 
     def _spreads(self, strategy: str) -> bool:
-        """Return whether a strategy asks for pods that are spread, for which zones may be the reason."""
+        """Return whether a strategy spreads pods, so that zones may be the reason for moves."""
         policy = self.report.loaded.policy
         return strategy in policy.strategies and policy.strategy_of(strategy) in _SPREADING
 
@@ -335,7 +335,7 @@ class Summary:
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
-        """For each strategy that empties nodes, a sentence on the number of nodes that need to hold pods."""
+        """For each strategy that empties nodes, a sentence on the number of nodes that need to have pods."""
         lines = [
             (rule.strategy, words.nodes_words(rule.before, rule.last))
             for rule in self.rules
@@ -345,7 +345,7 @@ class Summary:
 
     @cached_property
     def unmet(self) -> tuple[UnmetGroup, ...]:
-        """The rules that stay unmet, grouped, largest group first; see :attr:`unmet_rules`."""
+        """The rules that remain unmet, grouped, largest group first; see :attr:`unmet_rules`."""
         return group_rules(self.unmet_rules)
 
     @property
@@ -359,12 +359,12 @@ class Summary:
 
     @cached_property
     def unmet_rules(self) -> tuple[UnmetRule, ...]:
-        """The rules that stay unmet: as planned, or after a real run in the current cluster."""
+        """The rules that remain unmet: as planned, or after a real run in the current cluster."""
         return rules_left(self.report)
 
     @cached_property
     def stays(self) -> tuple[Stays, ...]:
-        """Pods that stay, grouped by reason, most pods first; includes moves that were planned and not made."""
+        """Pods that are not moved, grouped by reason, most pods first; includes moves that were planned and not made."""
         return (
             *(Stays(status.value, why, groups) for status, why, groups in self._not_moved()),
             *(
@@ -397,7 +397,7 @@ class Summary:
 
     @cached_property
     def staying_pods(self) -> int:
-        """The number of pods that stay although a rule asks for a move."""
+        """The number of pods that are not moved although a rule requires it."""
         refs = {f"{skip.namespace}/{skip.pod}" for skip in self.report.plan.skips}
         for _, _, groups in self._not_moved():
             refs.update(ref for group in groups for ref in group.pods)
@@ -410,13 +410,13 @@ class Summary:
 
     @property
     def staying(self) -> str:
-        """How many pods stay, with the verb."""
+        """How many pods are not moved, with the verb."""
         stays = "stays" if self.staying_pods == 1 else "stay"
         return f"{count(self.staying_pods, 'pod')} {stays}"
 
     @property
     def total(self) -> str | None:
-        """One line with the totals, for the end of a long report; None if no pod moves or stays."""
+        """One line with the totals, for the end of a long report; None if no pod is to be moved."""
         report = self.report
         if not report.outcomes and not self.stays:
             return None
@@ -435,7 +435,7 @@ class Summary:
 
     @property
     def closing(self) -> tuple[str, ...]:
-        """The outcome of the moves, and why the run ended, unless the headline says it already."""
+        """The outcome of the moves, and why the run ended, unless the headline contains it already."""
         end = words.ending(self.report)
         lines = (
             words.describe_done(self.report),

@@ -50,7 +50,7 @@ _NEARLY_NOTHING = 0.001
 
 
 def number(value: float) -> str:
-    """Format a number with few significant digits: ``1``, ``0.25``, ``0.0213``; what is nearly nothing as ``<0.001``."""
+    """Format a number with few significant digits: ``1``, ``0.25``, ``0.0213``; values near 0 as ``<0.001``."""
     if 0 < abs(value) < _NEARLY_NOTHING:
         return f"{'-' * (value < 0)}<{_NEARLY_NOTHING}"
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
@@ -94,7 +94,7 @@ def score_words(score: Score) -> str:
 
 
 def nodes_words(before: Score, last: Score) -> str | None:
-    """Return how many nodes hold pods and how many need to; None for a strategy that does not empty nodes."""
+    """Return how many nodes have pods and how many need to; None for a strategy that does not empty nodes."""
     if before.nodes is None or last.nodes is None:
         return None
     was, is_ = before.nodes.holding, last.nodes.holding

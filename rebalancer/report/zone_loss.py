@@ -1,4 +1,4 @@
-"""Lost if a zone goes: how many of a workload's serving pods each zone holds, with rules over zones or without."""
+"""The loss if a zone fails: how many of a workload's serving pods are in each zone, with or without rules over zones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WorkloadZones:
     """The serving pods of one workload."""
 
     workload: str
-    """Kind/namespace/name."""
+    """The workload as ``Kind/namespace/name``."""
     serving: Mapping[str, int]
     """Zone -> serving pods, by name; only zones with some."""
     elsewhere: int
@@ -39,19 +39,19 @@ class WorkloadZones:
 
     @property
     def lost_with(self) -> str | None:
-        """The zone that holds all of its serving pods; None if no single one does."""
+        """The zone with all of its serving pods; None if they are in several."""
         return next(iter(self.serving)) if len(self.serving) == 1 and not self.elsewhere else None
 
 
 @dataclass(frozen=True, slots=True)
 class ZoneLoss:
-    """What is lost if one zone goes."""
+    """What is lost if one zone fails."""
 
     zone: str
     lost: Sequence[WorkloadZones]
     """Workloads with several serving pods, all of them in the zone; the largest first."""
     below: Sequence[WorkloadZones]
-    """The others of which a PodDisruptionBudget would have too few pods."""
+    """Other workloads of which a PodDisruptionBudget would have too few pods."""
 
     def __str__(self) -> str:
         parts = [
@@ -73,15 +73,15 @@ class ZoneLoss:
 
 @dataclass(frozen=True, slots=True)
 class ZoneReport:
-    """All zones with their states, and what is lost with each."""
+    """All zones with their states, and the losses with each."""
 
     zones: Sequence[Zone]
     workloads: Sequence[WorkloadZones]
-    """By name."""
+    """The workloads, by name."""
 
     @property
     def losses(self) -> tuple[ZoneLoss, ...]:
-        """What is lost with each zone, by name; none where all nodes are in one zone."""
+        """The losses with each zone, by name; none if all nodes are in one zone."""
         names = [zone.name for zone in self.zones if zone.nodes]
         return tuple(map(self._loss, names)) if len(names) > 1 else ()
 
@@ -93,7 +93,7 @@ class ZoneReport:
 
     @property
     def notable(self) -> tuple[ZoneLoss, ...]:
-        """The losses of which there is something to say."""
+        """The losses that are worth reporting."""
         return tuple(loss for loss in self.losses if loss.lost or loss.below)
 
 
@@ -102,7 +102,7 @@ def _largest(one: WorkloadZones) -> tuple[int, str]:
 
 
 def report_zones(snapshot: Snapshot, scope: Scope = _ALL) -> ZoneReport:
-    """Return the zones of a cluster, and what is lost with each; only of workloads with pods that flags in ``scope`` ask for.
+    """Return the zones of a cluster, and what is lost with each; only of workloads with pods that flags in ``scope`` select.
 
     A pod serves if it is Ready, does not end, and is not in a closed zone. Pods that run to completion, that are bound to
     their node, or that have no controller are not counted.
@@ -129,7 +129,7 @@ def report_zones(snapshot: Snapshot, scope: Scope = _ALL) -> ZoneReport:
 
 
 def _owners_in(snapshot: Snapshot, scope: Scope) -> set[int]:
-    """Return the owners of pods that flags ask for."""
+    """Return the owners of pods that flags select."""
     picked = select_pods(snapshot, scope.select)
     cls = snapshot.pods.cls if picked is None else snapshot.pods.cls[picked.pods(snapshot)]
     classes = (snapshot.classes[one] for one in np.unique(cls).tolist())
@@ -173,7 +173,7 @@ def _find_below(
 
 
 def zone_data(report: ZoneReport) -> list[dict[str, object]]:
-    """Return what the JSON says of each zone."""
+    """Return the JSON data of each zone."""
     losses = {loss.zone: loss for loss in report.losses}
     made: list[dict[str, object]] = []
     for zone in report.zones:
@@ -193,7 +193,7 @@ def zone_data(report: ZoneReport) -> list[dict[str, object]]:
 
 
 def workload_data(report: ZoneReport) -> Iterator[dict[str, object]]:
-    """Yield what the JSON says of each workload."""
+    """Yield the JSON data of each workload."""
     for one in report.workloads:
         yield {
             "workload": one.workload,

@@ -49,11 +49,11 @@ class RunContext:
     environment: Environment
     rules: RunRules
     history: History = NO_HISTORY
-    """What earlier runs left, once it is read."""
+    """The records of earlier runs, once they are read."""
     reviewed: ReviewedPlan | None
     """The plan to apply; None: make one."""
     state: StateFlags
-    """What it shares with other runs."""
+    """The objects that it shares with other runs: memory and Lease."""
     measured: bool = False
     """Whether metrics of the run are sent or written."""
     stop: Stop
@@ -65,15 +65,15 @@ class RunContext:
     """Rights that were checked and are granted: a drain checks them once, not in each of its rounds."""
     timings: Timings
     progress: Progress
-    """Says on standard error what the run does."""
+    """Reports on standard error what the run does."""
     interruptions: tuple[InterruptedMachine, ...] = ()
-    """Machines that go, for the report."""
+    """Interrupted machines, for the report."""
     machines: tuple[MachineAct, ...] = ()
-    """What was done to machines, for the report."""
+    """The acts on machines, for the report."""
     deletion_costs: DeletionCosts | None = None
-    """What is written on pods beside the moves, for the report."""
+    """The deletion costs written on pods, for the report."""
     notes: list[str] = field(default_factory=list)
-    """What the reader of the report should know of the policy, the reading and the memory."""
+    """Notes for the report on the policy, the reading and the memory."""
 
     @property
     def loaded(self) -> LoadedPolicy:
@@ -96,7 +96,7 @@ class RunContext:
 
     @property
     def writes_costs(self) -> bool:
-        """Whether the run may write deletion costs on pods, or take them back where their strategy is off."""
+        """Whether the run may write deletion costs on pods, or remove them if their strategy is off."""
         name = None if self.reviewed is not None else find_ordering(self.rules)
         return name is not None and self.loaded.policy.mode_of(name) is not Mode.OBSERVE
 
@@ -107,7 +107,7 @@ class RunContext:
 
     @property
     def requests(self) -> bool:
-        """Whether the run asks the responders of pods by EvictionRequests."""
+        """Whether the run creates EvictionRequests for pods with responders."""
         return self.loaded.policy.method.eviction_requests is not None
 
 
@@ -175,7 +175,7 @@ def run_context(
 def say_on(
     environment: Environment, flags: ProgressFlags, color: str = "auto"
 ) -> tuple[Timings, Progress]:
-    """Return the timings of a run, and what says on standard error what it does."""
+    """Return the timings of a run, and its progress reports on standard error."""
     form = "quiet" if flags.quiet else flags.log_format
     clock, bars = environment.clock, bars_on(environment, form=form, color=color)
     shown = nullcontext if bars is None else bars.phase

@@ -1,4 +1,4 @@
-"""The end of a run: the report and the exit code, and what is published: metrics and a notice."""
+"""The end of a run: the report, the exit code, and the published metrics and notice."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def report(
 
 
 def print_report(environment: Environment, ending: Ending, written: RunReport) -> ExitCode:
-    """Print the report in the form that the flags ask for; return the exit code."""
+    """Print the report in the form that the flags select; return the exit code."""
     look = terminal_look(environment, ending.color)
     pieces = render(written, ending.output, color=look.color, width=look.width)
     return _write(environment, pieces, ExitCode(written.exit_code), written.outcomes)
@@ -131,7 +131,7 @@ def run_report(
 
 
 def _score_again(planned: Planned, execution: Execution | None) -> ClusterNow | None:
-    """Return the scored cluster after a run. If the run stands still, that is the cluster as read."""
+    """Return the scored cluster after a run; if a safety hold stopped the run, the cluster as read."""
     if planned.standstill:
         return planned.score(planned.snapshot)
     return None if execution is None else execution.now
@@ -260,15 +260,15 @@ class EndedRun:
     report: RunReport | None = None
     """None where another run has the Lease: metrics and notices are that run's matter."""
     remembered: Document | None = None
-    """What earlier runs left; None without a memory."""
+    """The records of earlier runs; None without a memory."""
     totals: Totals | None = None
-    """What runs have done, this one included; None where that is not known."""
+    """The totals of all runs, this one included; None if they are not known."""
 
 
 def publish_run(
     flags: Publishing, deadline: float, environment: Environment, run: Callable[[], EndedRun]
 ) -> EndedRun:
-    """Run, then send metrics and a notice as ``flags`` say. ``deadline``: seconds for all of it.
+    """Run, then send metrics and a notice according to ``flags``. ``deadline``: seconds for all of it.
 
     Raises:
         RebalancerError: raised by the run, or a flag is invalid.
@@ -293,18 +293,18 @@ def publish_run(
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Sends the metrics and notices that the flags ask for."""
+    """Sends the metrics and notices that the flags select."""
 
     environment: Environment
     stop: Stop
-    """The run's: what is sent takes a second at most once it has come."""
+    """The run's stop: once it has come, sending may take a second at most."""
     push_url: str | None
-    """Of a Pushgateway."""
+    """The URL of a Pushgateway."""
     file: str | None
-    """For a textfile collector."""
+    """The file for a textfile collector."""
     notify_url: str | None
     template: Any
-    """Of the notice; None without one."""
+    """The template of the notice; None without one."""
     cluster: str = ""
     """Name of the cluster among others; empty: there is one only."""
 

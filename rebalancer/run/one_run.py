@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 
 
 class MachineScaling(Protocol):
-    """What a run does to machines, if strategies of the policy add or remove some."""
+    """The actions of a run on machines, if strategies of the policy add or remove some."""
 
     acts: list[MachineAct]
-    """What was done so far."""
+    """The acts so far."""
 
     @property
     def awaits_end(self) -> bool:
@@ -72,7 +72,7 @@ class MachineScaling(Protocol):
 
 
 Scale = Callable[[RunContext, Source, Reading], MachineScaling | None]
-"""Returns what a run does to machines, None if nothing. Raises ProviderError or ClusterReadError where that cannot be judged."""
+"""Returns the actions of a run on machines; None if there are none. Raises ProviderError or ClusterReadError if they cannot be decided."""
 
 
 _FOR_MACHINES = 15.0
@@ -88,7 +88,7 @@ def run_once(
 ) -> ExitCode:
     """Read, plan, execute the plan unless this is a dry run, and report; return the exit code.
 
-    ``loaded``: the policy, if it was read before. ``scale``: what is done to machines, if the policy asks for it.
+    ``loaded``: the policy, if it was read before. ``scale``: the actions on machines, if the policy has any.
 
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
@@ -113,7 +113,7 @@ def run_unpublished(
     """Run as ``run_once`` does, without metrics and notices. One run alone does nothing to machines.
 
     Raises:
-        PolicyError: strategies of the policy would: they need a process that stays.
+        PolicyError: strategies of the policy would: they need a resident process.
         RebalancerError: nothing was evicted.
     """
     run = run_context(options, environment, loaded=loaded)
@@ -180,7 +180,7 @@ def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None 
 def order_deletions(
     run: RunContext, source: Source, reading: Reading, planned: Planned
 ) -> RunContext:
-    """Write deletion costs on pods, if the policy orders scale-ins; return the run with what was or would be written."""
+    """Write deletion costs on pods, if the policy orders scale-ins; return the run with the costs that were or would be written."""
     if run.reviewed is not None or find_ordering(run.rules) is None:
         return run
     with run.timings.phase("deletion costs"):
@@ -314,7 +314,7 @@ def _mark_lastingly(
 ) -> bool:
     """Mark exactly the nodes that the plan names for ``reason``, EMPTY or PINS; return whether a node was changed.
 
-    Where the plan names none (None) marks stay as they are.
+    If the plan has None, marks are not changed.
 
     Raises:
         MarksError: they could not be marked; some of them may have been.
@@ -342,7 +342,7 @@ def _mark_pinned(
     planned: Planned,
     execution: Execution | None,
 ) -> Execution | None:
-    """Mark the nodes that pods hold; return the execution, failed if that failed.
+    """Mark the nodes that pods pin; return the execution, failed if that failed.
 
     Only after the moves: their landings were predicted without these marks.
 
@@ -389,7 +389,7 @@ def _marker(
 
 
 _PLANNING_SHARE = 0.5
-"""Share of the time after reading the cluster that planning may take; acting takes what remains."""
+"""Share of the time after reading the cluster that planning may use; execution uses the rest."""
 
 
 def recall(
@@ -482,7 +482,7 @@ def plan_run(
 
 
 def _planning_ends(run: RunContext) -> Callable[[], str | None]:
-    """Return a function that says why planning must end early: a part of the run's time is for acting."""
+    """Return a function that returns why planning must end early: a part of the run's time is for execution."""
     clock, until = run.environment.clock, math.inf
     if run.rules.seconds < math.inf:
         until = clock.now() + _PLANNING_SHARE * run.stop.seconds_left()

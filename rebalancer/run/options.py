@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rebalancer.wire.objects import LabelSelector
 
 FAIL_ON = ("standstill", "unmet", "held")
-"""What ``--fail-on`` may name."""
+"""The values of ``--fail-on``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Flag:
 
     help: str
     names: tuple[str, ...] = ()
-    """As they are written; none: ``--`` and the name of the field."""
+    """The flag's names as written; none: ``--`` and the name of the field."""
     metavar: str | None = None
     parse: str = ""
     """Who parses the text and who completes it: keys of ``PARSERS`` and ``COMPLETERS`` in ``rebalancer.commands.flags``."""
@@ -43,7 +43,7 @@ class Flag:
     bare: str | None = None
     """The value of the flag where it is given without a value."""
     env: str | None = None
-    """The environment variable that stands for it."""
+    """The environment variable that sets it."""
     default: str | None = None
     """The default as a text, where that is not the field's."""
     shows_default: bool = True
@@ -85,7 +85,7 @@ class PolicyFlags:
     )
 
     def load(self, registry: Registry, *, directory: Traversable | None = None) -> LoadedPolicy:
-        """Return the policy. ``directory``: stands for that of ``policy_path``, see ``load_policy``.
+        """Return the policy. ``directory``: used instead of that of ``policy_path``, see ``load_policy``.
 
         Raises:
             PolicyError: the policy or a flag is invalid.

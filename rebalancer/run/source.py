@@ -51,7 +51,7 @@ class Reading:
     clock_skew: float = 0.0
     """Seconds by which the server's clock is ahead of ours."""
     kept: Kept | RunView | None = None
-    """What it takes to follow the cluster from here on, or what follows it already; for a run that acts."""
+    """The data needed to follow the cluster from here on, or its follower; for a run that acts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,13 @@ class Source:
     name: str
     """URL of the API server, or path of the file."""
     client: Client | None = None
-    """None for a snapshot file."""
+    """The client of the cluster; None for a snapshot file."""
     lease_taken: LeaseTaken | None = None
-    """The run that holds the Lease, so that this one must not go on."""
+    """The run that holds the Lease, so that this one must not continue."""
     usage: UsageSource | None = None
-    """What measures the use of nodes and pods; None where no strategy asks for it."""
+    """The source of measured usage of nodes and pods; None if no strategy needs it."""
     followed: Followed | None = None
-    """None where this run is the first to read the cluster."""
+    """The followed cluster; None if this run is the first to read it."""
 
     def read(self, jobs: list[ObjectMeta] | None = None) -> Reading:
         """Read the state. ``jobs`` gets the metadata of all Jobs of a cluster that is read for the first time.
@@ -148,7 +148,7 @@ class Source:
         return Reading(self._with_more(client, snapshot), run, readings.clock_skew or 0.0, kept)
 
     def _with_more(self, client: Client, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with what is not followed from run to run, as far as the policy asks and we may read it."""
+        """Return the snapshot with objects that are not followed from run to run, as far as the policy needs and we may read them."""
         from rebalancer.kube.seldom_read import (  # noqa: PLC0415
             read_buffers,
             read_devices,
@@ -172,7 +172,7 @@ class Source:
         return snapshot
 
     def _with_requests(self, client: Client, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with the EvictionRequests, of whatever pods, if runs ask responders."""
+        """Return the snapshot with the EvictionRequests of all pods, if runs create such requests."""
         if not self.run.requests:
             return snapshot
         from rebalancer.kube.eviction_requests import list_requests  # noqa: PLC0415
@@ -250,7 +250,7 @@ _NOT_SERVED = (
     " whatever method.evictionRequests says"
 )
 _MAX_UNUSED = 20
-"""Policies of namespaces that a run speaks of: each takes a request."""
+"""Unused policies of namespaces that a run reports, at most: each needs a request."""
 _NO_POLICIES = (
     "a file holds no policies of namespaces (namespacePolicies): all pods go by this one alone"
 )

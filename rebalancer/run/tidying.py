@@ -1,4 +1,4 @@
-"""What earlier processes left, which a run puts in order: node conditions, labels of drains, and late EvictionRequests."""
+"""Clean up after earlier processes: node conditions, labels of drains, and late EvictionRequests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def conditions_of(run: RunContext) -> NodeConditions:
 
 
 def tidy_nodes(run: RunContext, client: Client, snapshot: Snapshot) -> None:
-    """Remove the labels of drains that are over, and set the conditions of nodes to what their records say.
+    """Remove the labels of drains that are over, and set the conditions of nodes according to their records.
 
     A process may have been killed after it wrote a record and before it set the conditions. People may have uncordoned
     a node since. A failure adds a note to the report; the run continues.
@@ -53,7 +53,7 @@ def _take_back_label(run: RunContext, client: Client, name: str) -> None:
 
 
 def withdraw_late(run: RunContext, client: Client, snapshot: Snapshot) -> None:
-    """Withdraw the requests of runs that are open for longer than the policy lets responders take, with a note for each.
+    """Withdraw the requests of runs that are open for longer than the policy allows responders, with a note for each.
 
     A run of one namespace withdraws those there. A failure is a note, and ends nothing.
     """

@@ -40,7 +40,7 @@ _INDISPENSABLE = (
 )
 """What they refuse or do is taken for granted: API server and kubelet insist on it, or nothing would be bound."""
 _DECIDING = ("pre_filter", "filter", "pre_score")
-"""Extension points of plug-ins of which one part alone says nothing of a landing."""
+"""Extension points that decide landings only together with the plug-in's other parts."""
 
 
 def profiles_of(configuration: config.KubeSchedulerConfiguration) -> SchedulerProfile:
@@ -161,7 +161,6 @@ def _decides(extender: config.Extender) -> bool:
 
 
 def _list_managed(configuration: config.KubeSchedulerConfiguration) -> set[str]:
-    """Return the resources that extenders manage."""
     return {
         resource.name
         for extender in configuration.extenders

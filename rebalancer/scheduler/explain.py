@@ -82,18 +82,18 @@ class ExplainedLanding(msgspec.Struct, frozen=True):
 
 
 class ExplainedPending(msgspec.Struct, frozen=True):
-    """A pending pod that takes the room which the eviction frees."""
+    """A pending pod that is placed in the room which the eviction frees."""
 
     pod: str
-    """``namespace/name``"""
+    """The pod as ``namespace/name``."""
     node: str
 
 
 class LandingExplanation(msgspec.Struct, frozen=True):
-    """What the scheduler would do now with the replacement of a pod; ``-o json`` has all but ``waits``."""
+    """The scheduler's present decision on the replacement of a pod; ``-o json`` has all but ``waits``."""
 
     pod: str
-    """``namespace/name``"""
+    """The pod as ``namespace/name``."""
     nodes: tuple[ExplainedNode, ...]
     landings: tuple[ExplainedLanding, ...]
     pending: tuple[ExplainedPending, ...]
@@ -101,9 +101,9 @@ class LandingExplanation(msgspec.Struct, frozen=True):
     unmodelled: tuple[str, ...]
     """Why the landing cannot be predicted, if so."""
     assumptions: tuple[str, ...]
-    """What is taken for granted of the replacement."""
+    """The assumptions about the replacement."""
     note: str
-    """Which scheduler version stands in for the cluster's, if another one does."""
+    """Which scheduler version is used instead of the cluster's; empty if its own is."""
     waits: bool = False
     """Whether the pod itself is pending: then it lands, and no replacement of it."""
 

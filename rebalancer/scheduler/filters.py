@@ -147,12 +147,12 @@ FILTERS = (
 )
 """Names of the filters, in the order in which they run; 0 is none.
 
-``Unreadable`` is not a plug-in: it stands for nodes whose object could not be understood.
+``Unreadable`` is not a plug-in: it excludes nodes whose object could not be decoded.
 """
 
 
 def needed_keys(spec: SchedulingSpec) -> tuple[tuple[str, str], ...]:
-    """Return (plug-in, topology key): no node without the key takes the pod, whatever other pods there are."""
+    """Return (plug-in, topology key): the pod fits on no node without the key, regardless of other pods."""
     spread = (
         ("PodTopologySpread", constraint.topology_key)
         for constraint in spec.topology_spread_constraints or ()
@@ -167,17 +167,17 @@ UNSCHEDULABLE = "node(s) were unschedulable"
 
 
 class FilterCheck(NamedTuple):
-    """One thing that a filter asks of nodes."""
+    """One condition of a filter on nodes."""
 
     filter: str
-    """One of ``FILTERS``."""
+    """The name of the filter, one of ``FILTERS``."""
     words: str | Mapping[int, str]
-    """What the scheduler says of nodes that do not pass; or of each of them."""
+    """The scheduler's message about nodes that do not pass: one for all, or one for each."""
     passes: Bools
-    """(N,)"""
+    """(N,) the nodes that pass."""
 
     def say(self, node: int) -> str:
-        """Return what the scheduler says of a node that does not pass."""
+        """Return the scheduler's message about a node that does not pass."""
         return self.words if isinstance(self.words, str) else self.words[node]
 
 
@@ -253,7 +253,7 @@ class Filters:
         return alike
 
     def users_of_claims(self, cls: int) -> Int32s:
-        """Return the classes of which no pod may be anywhere, since they use a ReadWriteOncePod claim of this one."""
+        """Return the classes that exclude a pod of ``cls`` on every node, since they use one of its ReadWriteOncePod claims."""
         rules = self.volumes.of(cls)
         return _NO_CLASSES if rules is None else rules.exclusive
 
@@ -262,7 +262,7 @@ class Filters:
         return name not in self._off
 
     def interacting(self, cls: int) -> set[int]:
-        """Return the classes whose pods, by leaving or arriving, may change where a pod of ``cls`` may go.
+        """Return the classes whose pods, by leaving or arriving, may change which nodes accept a pod of ``cls``.
 
         Requests are not considered; host ports, disks, claims, spread, affinity and anti-affinity are.
         """
@@ -279,7 +279,7 @@ class Filters:
         return {other for classes in sets if classes is not None for other in classes.tolist()}
 
     def keep_apart(self, cls: int, other: int) -> Iterator[Int32s]:
-        """Yield columns (N,) of domains, in one of which pods of two classes cannot be together; MISSING: in none.
+        """Yield for each rule the domain of each node (N,): pods of the two classes cannot be in one domain; MISSING: no domain.
 
         By host ports, disks and required anti-affinity of either.
         """
@@ -292,7 +292,7 @@ class Filters:
                 yield self._snapshot.nodes.labels.column(key)
 
     def list_checks(self, cls: int, of_core: Iterable[FilterCheck]) -> Sequence[FilterCheck]:
-        """Return what a class is asked, in the scheduler's order; ``of_core``: what depends on other pods."""
+        """Return the checks of a class, in the scheduler's order; ``of_core``: those that depend on other pods."""
         rejected, nodes = self.find_rejection(cls), self._snapshot.nodes
         if rejected is not None:
             return [FilterCheck(*rejected, np.zeros(self._size, bool))]

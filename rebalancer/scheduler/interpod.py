@@ -28,9 +28,9 @@ class Relation:
     affinity: Int32s
     """Classes that match all of its required affinity terms."""
     matches_itself: bool
-    """Whether it matches all of them itself."""
+    """Whether a pod of the class matches all of its own required affinity terms."""
     anti: tuple[tuple[str, Int32s], ...]
-    """Its required anti-affinity: (key, classes)."""
+    """The required anti-affinity of the class: (key, classes)."""
     refused_by: tuple[tuple[str, Int32s], ...]
     """Classes whose required anti-affinity matches it, by key."""
     weighted: tuple[tuple[str, int, Int32s], ...]

@@ -95,7 +95,7 @@ _TOO_MANY = "node(s) exceed max volume count"
 
 
 class Lowering:
-    """Asks the core where the scheduler puts pods."""
+    """Converts classes for the core, and calls its predictions."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class Lowering:
         return good
 
     def find_roomy(self, state: ClusterState, cls: int) -> Bools:
-        """Return the nodes (N,) that have room for what a pod of the class requests."""
+        """Return the nodes (N,) with room for the requests of a pod of the class."""
         good = np.ones(len(self._snapshot.nodes), bool)
         self._keep(state, cls, [NODE_RESOURCES_FIT], good)
         return good
@@ -170,7 +170,7 @@ class Lowering:
                 keep_passing(self.cluster, pod, number, view_of(good))
 
     def find_checks(self, state: ClusterState, cls: int) -> Iterator[FilterCheck]:
-        """Yield what filters of the core ask for a class, in the order of each filter."""
+        """Yield the checks of the core's filters for a class, in the order of each filter."""
         pod = self.lower(state, cls)
         count_rules(self.cluster, pod)
 
@@ -203,7 +203,7 @@ class Lowering:
             yield check("NodeVolumeLimits", _TOO_MANY, keep_attachable, limit, attached)
 
     def _check_requests(self, requests: Requests) -> Iterator[FilterCheck]:
-        """Yield what a class asks of the room of nodes, resource by resource."""
+        """Yield the checks of a class on the room of nodes, resource by resource."""
         loads, names, devices = self.cluster.loads, self._snapshot.resources, self._snapshot.devices
         places = np.asarray(loads.pod_count) < np.asarray(loads.max_pods)
         yield FilterCheck(NODE_RESOURCES_FIT, "Too many pods", places)
@@ -242,7 +242,6 @@ class Lowering:
         }
 
     def _find(self, cls: int) -> PodArrays:
-        """Return a class, lowered."""
         lowered = self._lowered.get(cls)
         if lowered is None:
             if len(self._lowered) >= _KEPT_CLASSES:

@@ -1,4 +1,4 @@
-"""The scheduler model: predicts what kube-scheduler would do with a pod of a class in a state."""
+"""The scheduler model: predicts where kube-scheduler would place a pod of a class in a state."""
 
 from __future__ import annotations
 
@@ -99,18 +99,18 @@ class Evaluation:
     """The filters and scores of every node for one pod."""
 
     feasible: Bools
-    """(N,)"""
+    """(N,) the feasible nodes."""
     filtered_by: NDArray[np.uint8]
     """(N,) index into FILTERS of the first filter that fails, 0 for feasible nodes."""
     checks: Sequence[FilterCheck]
-    """What was asked of nodes, in order."""
+    """The checks on nodes, in order."""
     scores: dict[str, Ints]
     """Plug-in -> weighted score (N,), 0 for nodes that were not scored; plug-ins that skip are missing."""
     total: Ints
     """(N,) sum of the weighted scores, -1 for nodes that were not scored."""
 
     def reasons(self, node: int) -> tuple[str, ...]:
-        """Return what the first filter that a node fails says of it; nothing of a feasible node."""
+        """Return the messages of the first filter that a node fails; none for a feasible node."""
         name = FILTERS[self.filtered_by[node]]
         failed = (of.say(node) for of in self.checks if of.filter == name and not of.passes[node])
         return tuple(failed) if name in _SAY_ALL else tuple(islice(failed, 1))
@@ -192,8 +192,8 @@ class SchedulerModel:
     def static_mask(self, cls: int) -> Bools:
         """Return the nodes (N,) that pass all filters independent of other pods. Cached.
 
-        These are node affinity, taints, cordons, volumes, topology keys that the pod needs, and requests that an empty
-        node could hold. The node object must be readable, too.
+        These are node affinity, taints, cordons, volumes, topology keys that the pod needs, and requests for which an
+        empty node has room. The node object must be readable, too.
         """
         return self.filters_of(cls).static(cls)
 
@@ -268,7 +268,7 @@ class SchedulerModel:
         return pod, self.lowering.cluster
 
     def why_unpredicted(self, cls: int) -> tuple[str, ...]:
-        """Return why the core says that the landing of a class cannot be predicted."""
+        """Return why the landing of a class cannot be predicted, by the core's result."""
         model = self.of(cls)
         return model.find_unmodelled(cls) or tuple(filter(None, [model._fails_to_score(cls)]))  # noqa: SLF001
 

@@ -1,4 +1,4 @@
-"""Pending pods, and which of them take the room that a move frees.
+"""Pending pods, and which of them are placed in the room that a move frees.
 
 The scheduler retries pending pods as soon as a pod is gone whose end may help them (``QueueingHint`` of each
 plug-in), in the order of ``queuesort.PrioritySort``: highest priority first, then longest waiting time. They are in
@@ -6,7 +6,7 @@ the queue before the replacement of a deleted pod is even created. The replaceme
 comes before them, because the room is not free yet.
 
 When a pending pod lands, pods for which its affinity or spread matters are retried (``AssignedPodAdded``). They,
-too, waited before the replacement was created, and go first if both are in the queue.
+too, waited before the replacement was created, and are placed first if both are in the queue.
 
 Back-off times (at most 10 s) and nominated nodes cannot be read from any object; the age of a pod is used as its
 waiting time.
@@ -131,7 +131,7 @@ class Pending:
 
     @contextmanager
     def before_landing(self, state: ClusterState, pod: int) -> Iterator[None]:
-        """Hold the state in which the scheduler places the replacement of ``pod``; see ``ClusterState.evicted``.
+        """Keep the state, within a ``with`` block, in which the scheduler places the replacement of ``pod``; see ``ClusterState.evicted``.
 
         The victim is terminating; or it is gone and pending pods have taken its room; or, with a restart, it still
         runs.
@@ -142,7 +142,7 @@ class Pending:
 
     @contextmanager
     def before_turn(self, state: ClusterState, pod: int) -> Iterator[tuple[Taker, ...]]:
-        """Hold the state in which the scheduler comes to ``pod``, which is pending; yield the pods that it places before."""
+        """Keep the state, within a ``with`` block, in which the scheduler places the pending ``pod``; yield the pods that it places before."""
         takers = self.takers(state)
         turn = next((n for n, taker in enumerate(takers) if taker.pod == pod), len(takers))
         with self._fill(state, takers[:turn]):
@@ -221,8 +221,8 @@ class Pending:
     def _find_queue(self, state: ClusterState) -> Queue:
         """Return the queue in a state, as the core reads it.
 
-        It keeps all classes that wait, lowered, because each move asks all of them for room. 3000 classes on 3000
-        nodes take 59 MB, and 0.95 s when they are first asked.
+        It keeps all waiting classes, lowered, because each move is checked against all of them. 3000 classes on 3000
+        nodes need 59 MB, and 0.95 s at the first check.
         """
         if self._queue is None or self._asked_in is None or self._asked_in[0] is not state:
             starts, affected = self._affected

@@ -50,8 +50,7 @@ class Supposed:
 
     def __init__(self, nodes: int) -> None:
         self.marked, self.removed = np.zeros((2, nodes), bool)
-        """(N,) the nodes that are taken to carry a mark beside their own taints; and those that count as cordoned and
-        tainted, as scale-in does it."""
+        """(N,) the nodes that are taken to carry a mark beside their own taints; and those that count as cordoned and tainted, as scale-in does it."""
         self.none = np.zeros(nodes, bool)
         """(N,) no node."""
         self.version = 0
@@ -59,7 +58,7 @@ class Supposed:
         self._newest = 0
 
     def renew(self) -> None:
-        """Let what is assumed have a number that it never had before."""
+        """Give the assumptions a number that was never used before."""
         self.version = self._newest = self._newest + 1
 
     @contextmanager
@@ -133,7 +132,7 @@ class NodePlacement:
         )
 
     def lasting_taint_mask(self, cls: int) -> Bools:
-        """Return :meth:`taint_mask` once the taints that show a node's state have passed; nodes about to go keep theirs."""
+        """Return :meth:`taint_mask` without the taints that show a node's passing state; nodes about to be removed keep theirs."""
 
         def count() -> Bools:
             counts = self._count_untolerated(cls, _HARD, but=STATE_TAINTS)

@@ -32,7 +32,7 @@ DEFAULT_WEIGHTS: Mapping[str, int] = {
 """Scoring plug-ins and weights, in the order in which they run.
 
 ``pkg/scheduler/apis/config/v1/default_plugins.go``, the same from 1.34 to 1.38, but for DynamicResources, which scores
-from 1.35 on, and only alternatives of a request (``firstAvailable``). 1.37 asks NodeName before NodeUnschedulable, which
+from 1.35 on, and only alternatives of a request (``firstAvailable``). 1.37 runs NodeName before NodeUnschedulable, which
 changes nothing: no pod that is scheduled names a node.
 """
 
@@ -46,11 +46,11 @@ class ScoringStrategy:
     resources: tuple[tuple[str, int], ...] = (("cpu", 1), ("memory", 1))
     """Names with weights: cpu, memory, ephemeral-storage and extended resources."""
     shape: tuple[tuple[int, int], ...] = ()
-    """Of RequestedToCapacityRatio: utilisation (0 to 100, ascending) and score (0 to 10)."""
+    """The shape of RequestedToCapacityRatio: utilisation (0 to 100, ascending) and score (0 to 10)."""
 
 
 KNOWN_VERSIONS = ((1, 34), (1, 35), (1, 36), (1, 37), (1, 38))
-"""What is modelled: versions that ran beside the model on a real control plane, and those before that differ by the
+"""The modelled versions: those that ran beside the model on a real control plane, and those before that differ by the
 properties of :class:`SchedulerProfile`. Sources: ``pkg/scheduler`` and the defaults in
 ``pkg/features/kube_features.go`` of each.
 """
@@ -68,9 +68,9 @@ class SchedulerProfile:
     weights: Mapping[str, int] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
     """Score weight by plug-in; a plug-in that is missing does not score."""
     default_constraints: tuple[TopologySpreadConstraint, ...] | None = None
-    """Spread of pods that ask for none (``defaultingType: List``); None means the system's defaults."""
+    """Spread of pods without constraints (``defaultingType: List``); None means the system's defaults."""
     percentage_of_nodes_to_score: int | None = None
-    """None or 0: adaptive."""
+    """The setting of that name; None or 0: adaptive."""
     hard_pod_affinity_weight: int = 1
     """Weight, 0 to 100, of required affinity terms of pods on nodes, in the score InterPodAffinity of a pod that matches them."""
     scoring: ScoringStrategy = ScoringStrategy()
@@ -79,11 +79,11 @@ class SchedulerProfile:
     ignored_resources: frozenset[str] = frozenset()
     """Extended resources, and groups of them, that NodeResourcesFit does not check."""
     added_affinity: NodeAffinity | None = None
-    """What NodeAffinity asks for beside what pods do (``addedAffinity``)."""
+    """The affinity that NodeAffinity adds to that of pods (``addedAffinity``)."""
     ignores_preferred_terms: bool = False
     """Whether preferred terms of other pods count only for pods that have such terms themselves."""
     filter_order: tuple[str, ...] = ()
-    """Filters in the order in which they run; empty: the default one. Of several that fail, the first one is said."""
+    """Filters in the order in which they run; empty: the default one. Of several that fail, the first one is reported."""
     off: frozenset[str] = frozenset()
     """Plug-ins that do not run at all."""
     managed_resources: frozenset[str] = frozenset()
@@ -91,13 +91,13 @@ class SchedulerProfile:
     offered: frozenset[str] = frozenset()
     """Extended resources that are known to come from device plug-ins, although no node has any yet."""
     unmodelled: tuple[str, ...] = ()
-    """What of the profile is not modelled: then no pod of it can be predicted."""
+    """The parts of the profile that are not modelled; if there are any, its pods cannot be predicted."""
     scheduler_name: str = DEFAULT_SCHEDULER
     """Pods that name another one cannot be predicted, unless it is that of one of ``others``."""
     others: tuple[SchedulerProfile, ...] = ()
     """Further profiles, each for the pods that name it."""
     note: str = ""
-    """Says so if the cluster's version is outside the known ones."""
+    """A note if the cluster's version is outside the known ones; else empty."""
 
     @classmethod
     def for_version(cls, version: tuple[int, int], **overrides: Any) -> SchedulerProfile:

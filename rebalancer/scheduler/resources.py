@@ -4,7 +4,7 @@ Source: ``plugins/noderesources`` (``fit.go``, ``least_allocated.go``, ``most_al
 ``requested_to_capacity_ratio.go``, ``balanced_allocation.go``).
 
 A pod may request an extended resource that no device plug-in offers; if a DeviceClass names it, the scheduler
-allocates devices for it (KEP-5004): where that was read, rows of devices stand for them (``rebalancer.snapshot.devices``).
+allocates devices for it (KEP-5004): if that was read, rows of devices represent them (``rebalancer.snapshot.devices``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def is_checked(resource: str) -> bool:
 
 
 def _score_new(snapshot: Snapshot) -> Ints:
-    """Return cpu and memory (2, C) that LeastAllocated adds for a new pod.
+    """Return the cpu and memory (2, C) that LeastAllocated adds for a new pod.
 
     Until 1.37 its scorer ignores pod-level resources of a new pod and sums up the containers, while running pods count
     with their pod-level requests (``fit.go``: the scorer is created without ``enablePodLevelResources``).
@@ -113,7 +113,7 @@ class Resources:
         return [name for row, name in enumerate(self.names) if self._requests[row, cls] < 0]
 
     def fits_empty(self, cls: int) -> Bools:
-        """Return the nodes (N,) that could hold a pod of the class if they were empty."""
+        """Return the nodes (N,) that would have room for a pod of the class if they were empty."""
         mask = self._max_pods >= 1
         for row in self.requested_rows(cls):
             mask = mask & (self._requests[row, cls] <= self._allocatable[row])

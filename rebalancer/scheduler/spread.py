@@ -119,7 +119,7 @@ SYSTEM_DEFAULTS = (
     TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=_SOFT),
     TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=_SOFT),
 )
-"""``podtopologyspread/plugin.go: systemDefaultConstraints``."""
+"""The system's default constraints, ``podtopologyspread/plugin.go: systemDefaultConstraints``."""
 _NONE = np.zeros(0, np.int32)
 
 
@@ -131,7 +131,7 @@ class Constraint:
     max_skew: int
     min_domains: int
     classes: Int32s
-    """Which pods count."""
+    """The classes whose pods count."""
     matches_itself: bool
     eligible: Bools
     """(N,) nodes whose pods count."""

@@ -82,7 +82,6 @@ class Steering:
 
 
 def _unmark(total: Ints) -> _Case:
-    """Return the case without any mark."""
     best = total == total.max(initial=0)
     least = np.where(best & (np.count_nonzero(best) == 1), 0, NEVER)
     return _Case(total, least.astype(np.int32), raised=False)

@@ -66,7 +66,7 @@ class UnboundClaims:
     def restrict(self, claims: list[o.PersistentVolumeClaim], rules: VolumeRules) -> None:
         """Note the nodes where all claims can get a volume, and their scores.
 
-        A claim takes an existing free volume that the node can use, or a new one is provisioned there.
+        A claim is bound to an existing available volume that the node can use, or a new one is provisioned there.
         """
         rules.unbound = np.ones(len(self._snapshot.nodes), bool)
         crowded = False
@@ -160,7 +160,6 @@ def _suits(volume: o.PersistentVolume, claim: o.PersistentVolumeClaim) -> bool:
 
 
 def _parse_request(claim: o.PersistentVolumeClaim) -> int:
-    """Return the bytes that a claim requests."""
     resources = claim.spec.resources
     return _storage(resources.requests if resources is not None else None)
 
@@ -184,14 +183,14 @@ class VolumeRules:
     """The restrictions that the volumes of one class impose on nodes."""
 
     rejected: tuple[str, str] | None = None
-    """(plug-in, message): no node will do, as PreFilter says."""
+    """(plug-in, message) of PreFilter: no node is suitable."""
     bound: Bools | None = None
     """(N,) nodes that reach the bound volumes; None: all."""
     unbound: Bools | None = None
     """(N,) nodes where the unbound claims get a volume; None: all."""
     score: Ints | None = None
-    """(N,) 100 less the percentage that a claim uses of the free volume that it takes, 0 where it takes none; None: no claim
-    finds a free volume anywhere."""
+    """(N,) 100 less the percentage that a claim uses of the available volume that it is bound to, 0 if there is none; None: no
+    claim has an available volume anywhere."""
     zone: Bools | None = None
     """(N,) nodes in the volumes' zones; None: all."""
     exclusive: Int32s = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -199,7 +198,7 @@ class VolumeRules:
     unmodelled: list[str] = field(default_factory=list)
 
     def list_masks(self) -> Iterator[tuple[str, str, Bools]]:
-        """Yield (plug-in, what the scheduler says of other nodes, the nodes (N,) that pass)."""
+        """Yield (plug-in, the scheduler's message about other nodes, the nodes (N,) that pass)."""
         for plug_in, words, mask in (
             (BINDING, "node(s) didn't match PersistentVolume's node affinity", self.bound),
             (BINDING, "node(s) didn't find available persistent volumes to bind", self.unbound),

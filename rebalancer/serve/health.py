@@ -30,7 +30,7 @@ TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 HTML = "text/html; charset=utf-8"
 _TIMEOUT = 10.0
-"""Seconds of silence for a client that sends its request, or takes the answer."""
+"""Seconds of silence allowed to a client that sends its request, or receives the answer."""
 _MAX_CONNECTIONS = 16
 """Clients; of more, the one that came first is sent away, so that no crowd of slow ones keeps a probe from its answer."""
 
@@ -130,7 +130,6 @@ class _Server(ThreadingTCPServer):
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle each request in its own thread."""
         oldest = None
         with self._lock:
             self._open[request] = None
@@ -209,7 +208,7 @@ class _State(TypedDict):
 
 
 MAX_SILENCE = 300.0
-"""Seconds without a word from the API server after which what is known is too old: it speaks once a minute."""
+"""Seconds without news from the API server after which the cache is too old: bookmarks arrive once a minute."""
 _SPARE = 120.0
 """Seconds beyond its deadline after which a run hangs."""
 
@@ -223,10 +222,10 @@ class Health:
 
     clock: Clock
     deadline: float
-    """Seconds that one run may take."""
+    """The longest time of one run, in seconds."""
     keeps_report: bool = False
     page: LivePage | None = None
-    """What a page of the last runs shows; None: there is no such page."""
+    """The content of the page of the last runs; None: there is no such page."""
     seen: float = field(init=False)
     """Time of the clock at which the main thread was seen at work last."""
     leads: bool = False
@@ -236,10 +235,10 @@ class Health:
     lease_flaw: str = ""
     """Why the Lease could not be had at the last attempt; empty if it could, or another has it."""
     policy_flaw: str = ""
-    """Why the policy's files are not in force, but what was read before them; empty if they are."""
+    """Why the policy's files are not in force, but an earlier version; empty if they are."""
     cache: ClusterCache | None = None
     runs: int = 0
-    """How many runs are over."""
+    """The number of runs that have ended."""
     failed: ExitCode | None = None
     """Exit code of the last run, if it has no report."""
     interruptions: Interruptions | None = None
@@ -288,9 +287,9 @@ class Health:
             self.page.keep_failure(code, str(error), now)
 
     def end_term(self) -> None:
-        """Record that this process leads no longer: another one counts the cluster now, or nobody does.
+        """Record that this process no longer leads: another one reports the cluster's counts now, or none does.
 
-        When its last run ended stays: if nobody leads, that is how long there was none.
+        The end of its last run is kept: if no process leads, it shows since when.
         """
         from rebalancer.report.metrics import LAST_RUN  # noqa: PLC0415
         from rebalancer.serve.page import Outlook  # noqa: PLC0415

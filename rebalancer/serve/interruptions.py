@@ -321,7 +321,7 @@ def _require_place(policy: Policy, kept_in: tuple[str, str] | None) -> None:
 
 
 class Interruptions:
-    """Listens to signals while this process leads, as the policy says.
+    """Listens to the policy's signals while this process leads.
 
     An observer of ``rebalancer.kube.cache.ClusterCache``.
     """
@@ -335,14 +335,14 @@ class Interruptions:
         self._nodes = ClusterNodes()
         self._pipeline: SignalPipeline | None = None
         self._listens_as: tuple[object, ...] | None = None
-        """What the policy says of it, since the pipeline was started."""
+        """The policy's settings of it, since the pipeline was started."""
 
     # -- listening ---------------------------------------------------------------------------------
 
     def listen_as(
         self, run: RunContext, client: Client, cache: ClusterCache, lost: Callable[[], str | None]
     ) -> None:
-        """Start, continue or end listening, as the policy of ``run`` says.
+        """Start, continue or end listening, according to the policy of ``run``.
 
         Raises:
             PolicyError: a source cannot be opened; then no source is listened to.

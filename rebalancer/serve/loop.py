@@ -49,8 +49,7 @@ from rebalancer.wire.kinds import PODS
 from rebalancer.wire.pods import PodRecord
 
 LEASE_SECONDS = 15
-"""Another replica takes the Lease when it was not renewed for so long. A single run's lasts longer, since no other
-process waits for it."""
+"""Another replica acquires the Lease when it was not renewed for this time. A single run's lasts longer, since no other process waits for it."""
 _TRY_AGAIN = 2.0
 """Seconds after the Lease could not be read or written."""
 
@@ -79,7 +78,7 @@ class Leading:
 
     @contextmanager
     def term(self, client: Client, waiting: Callable[[], None]) -> Iterator[Lost | None]:
-        """Yield a function that says why the term is over; None to try the Lease again, or after a signal.
+        """Yield a function that returns why the term is over; yield None to try the Lease again, or after a signal.
 
         ``waiting`` is called while another replica leads.
 
@@ -269,7 +268,7 @@ _THOROUGH = 20
 
 
 class PolicyInForce:
-    """The policy, read again before each run; if it became invalid, the last valid one stays in force."""
+    """The policy, read again before each run; if it became invalid, the last valid one remains in force."""
 
     def __init__(self, flags: PolicyFlags, registry: Registry) -> None:
         """Read the policy.
@@ -283,7 +282,7 @@ class PolicyInForce:
         self.loaded = flags.load(registry)
 
     def refresh(self) -> str | None:
-        """Read the policy again; return why the previous one stays in force, or None."""
+        """Read the policy again; return why the previous one remains in force, or None."""
         try:
             self.loaded = self._flags.load(self.registry)
         except RebalancerError as error:
@@ -323,7 +322,7 @@ class ServeLoop:
         self._evicted: set[str] = set()
         """uids of the pods that the last run has evicted."""
         self._notes: tuple[str, ...] = ()
-        """What was said of the last run."""
+        """The notes of the last run."""
 
     def run(self) -> ExitCode:
         """Perform runs until a signal comes.
@@ -372,7 +371,7 @@ class ServeLoop:
                 yield why
 
     def _follow(self, run: RunContext, client: Client, lost: Lost) -> ClusterCache:
-        """Follow and listen as the policy of ``run`` says; return the followed cluster.
+        """Follow the cluster and listen to signals according to the policy of ``run``; return the followed cluster.
 
         Raises:
             ClusterReadError: the cluster could not be read, or a right is missing.
@@ -492,8 +491,6 @@ class ServeLoop:
 
 
 class _All:
-    """Several observers as one."""
-
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
 

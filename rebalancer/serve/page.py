@@ -36,7 +36,7 @@ class KeptRun:
 
     number: int
     at: float
-    """When it ended, Unix seconds."""
+    """The end of the run, in Unix seconds."""
     words: str
     evictions: int = 0
     unmet: int = 0
@@ -55,21 +55,21 @@ class KeptMove:
     pod: str
     source: str
     target: str
-    """Where its replacement is, and whether that was predicted."""
+    """The node of its replacement, and whether that was predicted."""
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What comes next, as the page says it."""
+    """The next run, in the words of the page."""
 
     mode: str = ""
     next_at: float = math.inf
-    """When the schedule has the next run begin, Unix seconds."""
+    """The start of the next scheduled run, in Unix seconds."""
 
 
 class LivePage:
-    """The page of the last run with a report, what is known of the runs before, and the current state of the process.
+    """The page with the report of the last run, the list of earlier runs, and the current state of the process.
 
     One thread writes and others read; values that they read are replaced, never changed in place.
     """

@@ -22,9 +22,9 @@ _MAX_BURST = 1.0
 GAP = 10.0
 """Seconds after a run in which changes do not call for another; and until the next one, while pods have to leave a machine."""
 GAP_AFTER_NOTICE = 1.0
-"""As many where a node says that it will go: it may have two minutes in all."""
+"""Seconds between runs if the end of a node is announced: it may have two minutes in all."""
 SOON = 0.05
-"""As ``QUIET``, without any gap, where a node is to be left: pods of a machine that goes wait for the plan."""
+"""As ``QUIET``, without any gap, if a node must be emptied: pods of an interrupted machine wait for the plan."""
 _POLL_INTERVAL = 0.25
 """Seconds between two looks whether pods have to leave a machine, and whether the process leads."""
 _OURS = frozenset(KEYS.values())
@@ -63,9 +63,9 @@ class Triggers:
         self._changes: _Changes | None = None
         self._ended_at = self._scheduled = -math.inf
         self.room_after = math.inf
-        """Seconds after which a pod that no node takes triggers a run: room is made for it then."""
+        """Seconds after which a pod that fits on no node triggers a run: room is made for it then."""
         self._waiting: dict[str, float] = {}
-        """uid of each pod that no node takes -> since when, until a run begins that sees it wait for so long."""
+        """uid of each pod that fits on no node -> since when, until a run begins after that time."""
         self._calls = 0
         """How often a run under way was called to its end."""
 
@@ -102,7 +102,7 @@ class Triggers:
         self._scheduled = -math.inf
 
     def begin_run(self) -> Callable[[], str | None]:
-        """Start a run; return a function that says why it must end early.
+        """Start a run; return a function that returns why it must end early.
 
         As with a CronJob, the next scheduled run is counted from the start of this one.
         """
@@ -165,7 +165,7 @@ class ClusterTriggers:
     def __init__(self, triggers: Triggers) -> None:
         self._triggers = triggers
         self._unschedulable_since = -math.inf
-        """Server's time, in whole seconds, since which the newest of the pods waits that no node takes."""
+        """Server's time, in whole seconds, since which the newest of the pods that fit on no node waits."""
         self._unschedulable: set[str] = set()
         """uids of the pods that wait since then."""
 
@@ -210,10 +210,10 @@ class ClusterTriggers:
 
 
 def notices(node: Node) -> tuple[object, ...]:
-    """Return the fields of a node that can announce that it goes away, for comparison.
+    """Return the fields of a node that can announce its removal, for comparison.
 
     Excluded are fields that runs set themselves, fields that change with each heartbeat, annotations without such a
-    meaning, which some controllers rewrite every few seconds, and signals: their steps ask for a plan themselves.
+    meaning, which some controllers rewrite every few seconds, and signals: their steps trigger a plan themselves.
     """
     return (
         node.spec.unschedulable,
@@ -239,7 +239,7 @@ def _readiness(node: Node) -> list[str]:
 
 
 def describe_notices(before: Node, after: Node) -> str:
-    """Return in words what has changed of the notices of a node; the gravest change where there are several."""
+    """Return in words the change of a node's notices; the gravest one if there are several."""
     if before.metadata.deletion_timestamp != after.metadata.deletion_timestamp:
         return "is being deleted"
     if _readiness(before) != _readiness(after):
@@ -267,7 +267,7 @@ def _offers(node: Node) -> object:
 
 
 class TimeZoneError(ValueError):
-    """The time zone of a schedule does not exist, or says nothing of it."""
+    """The time zone of a schedule does not exist, or has no rule for the time."""
 
 
 def parse_schedule(text: str, time_zone: str = "UTC") -> Schedule:

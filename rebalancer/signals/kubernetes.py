@@ -29,9 +29,9 @@ _KINDS = (
     ("Shutdown", "shutdown"),
     ("Maintenance", "maintenance"),
 )
-"""What stands in the key of a taint, or in the type of a condition -> the kind."""
+"""Part of the key of a taint, or of the type of a condition -> the kind."""
 _CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
-"""It comes and goes with each look of the autoscaler, long before it decides."""
+"""The autoscaler sets and removes it at each look, long before it decides."""
 
 
 class KubernetesParams(Params):
@@ -68,7 +68,7 @@ class KubernetesReceiver:
     def __init__(self, params: KubernetesParams, surroundings: SourceContext) -> None:
         self._params, self._around = params, surroundings
         self._said: dict[str, dict[str, Interruption]] = {}
-        """Name of the node -> id -> what was said of it last and still holds."""
+        """Name of the node -> id -> the last announcement that is still in force."""
 
     def receive(self, stop: Stop) -> Sequence[Interruption]:
         """Return new, changed and cancelled interruptions, see :meth:`Receiver.receive`."""

@@ -59,7 +59,7 @@ class FollowedNodes:
         self._changed: dict[str, Node | None] = {}
         self._all = True
         self._known: set[str] = set()
-        """Names of the nodes that :meth:`news` has returned, and not said to be gone."""
+        """Names of the nodes that :meth:`news` has returned, and not reported as gone."""
         self._came.set()
 
     def note_change(self, before: Any | None, after: Any | None) -> None:
@@ -145,25 +145,25 @@ class Interruption:
     kind: str
     """Such as spot, rebalance, maintenance, scale-in, shutdown: lower case, digits and hyphens."""
     source: str
-    """Name under which the source stands in the policy."""
+    """Name of the source in the policy."""
     instance: str = ""
     """Name of the machine at its provider."""
     node: str = ""
     """Name of the Node. Of this, ``provider_id`` and ``instance`` at least one is known."""
     uid: str = ""
-    """Uid of the Node, if the source knows it: the announcement holds for no other Node of that name."""
+    """Uid of the Node, if the source knows it: the announcement does not apply to another Node with that name."""
     provider_id: str = ""
     """The Node's ``spec.providerID``."""
     deadline: float | None = None
-    """Unix seconds at which the machine goes; None: not known."""
+    """Unix seconds at which the machine ends; None: not known."""
     until: float | None = None
-    """Unix seconds: the latest time at which it goes, where ``deadline`` is the begin of a window."""
+    """Unix seconds: the latest time at which it ends, if ``deadline`` is the start of a window."""
     reason: str = ""
     """One line of text for people."""
     held: bool = False
-    """The machine does not go before the source lets go (``done``), for as long as ``heartbeat`` extends that."""
+    """Whether the machine does not end before ``done`` is called, as long as ``heartbeat`` extends that."""
     cancelled: bool = False
-    """The machine does not go after all, by the event of this id."""
+    """Whether the event with this id is cancelled: the machine does not end."""
     token: Any = field(default=None, compare=False, repr=False)
     """The source's own: a receipt handle, a hook. Of the interruption that came last."""
 
@@ -182,7 +182,7 @@ class Interruption:
 
 
 def latest_end(deadline: float | None, until: float | None) -> float | None:
-    """Return the latest time at which a machine goes (Unix seconds); None if unknown."""
+    """Return the latest time at which a machine ends (Unix seconds); None if unknown."""
     return deadline if deadline is None or until is None else max(deadline, until)
 
 
@@ -191,16 +191,16 @@ class SourceContext:
     """The input that a source receives from the process."""
 
     name: str
-    """Under which the source stands in the policy: its interruptions carry it."""
+    """Name of the source in the policy: its interruptions carry it."""
     environ: Mapping[str, str]
     unix: Callable[[], float]
-    """Returns Unix seconds."""
+    """Returns the time in Unix seconds."""
     nodes: NodeNews
     """The nodes of the cluster, as they are followed."""
 
 
 class SignalError(Exception):
-    """A request of the source failed. The message is one line, says what to do, and contains no secret.
+    """A request of the source failed. The message is one line, has the remedy, and contains no secret.
 
     It is logged and counted in the metrics, and the request is retried after a growing pause.
     """

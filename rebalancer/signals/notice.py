@@ -21,11 +21,11 @@ class NodeNotice(msgspec.Struct, frozen=True, omit_defaults=True):
     """One notice; if there are several, the earliest."""
 
     id: str
-    """The same for as long as it is the same event."""
+    """Id of the event, equal for all notices of one event."""
     kind: str
     """Such as spot, rebalance, maintenance, scale-in."""
     deadline: str = ""
-    """RFC 3339 time at which the machine goes; empty: not known."""
+    """RFC 3339 time at which the machine ends; empty: not known."""
     reason: str = ""
     """One line of text."""
     until: str = ""

@@ -13,7 +13,7 @@ STATE = "rebalancer/interruption"
 """The annotation's name; its value is a :class:`PipelineState` in JSON."""
 
 _MAX_TEXT = 300
-"""Characters of a reason: the annotations of a node hold 256 KiB in all, and most of that is for others."""
+"""Characters of a reason: the annotations of a node may have 256 KiB in all, and most of that is for others."""
 _MAX_VALUE = 64 * 1024
 """Characters of the annotation's value; what is longer is not ours."""
 
@@ -25,7 +25,7 @@ class RecordedInterruption(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     source: str
     deadline: float | None = None
-    """Unix seconds at which the machine goes; None: not known."""
+    """Unix seconds at which the machine ends; None: not known."""
     reason: str = ""
     until: float | None = None
     """Unix seconds at which the window ends that begins at ``deadline``; None: there is none."""
@@ -47,7 +47,7 @@ class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Unix seconds when it got there."""
     why: str = ""
     left: str = ""
-    """What the step has kept for itself: what it needs to undo what it did."""
+    """The text that the step has stored, in order to undo its change."""
 
     @classmethod
     def of(cls, outcome: StepOutcome, at: float, left: str) -> StepState:
@@ -65,18 +65,18 @@ class PipelineState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     causes: tuple[RecordedInterruption, ...] = ()
     begun: float = 0.0
-    """Unix seconds."""
+    """Start of the steps, in Unix seconds."""
     steps: dict[str, StepState] = {}
     """Name of the step in the policy -> its state, in order."""
     ended: float = 0.0
     """Unix seconds; 0: it has not."""
     uid: str = ""
-    """Of the Node: another one of its name is another machine."""
+    """Uid of the Node: another Node with its name is another machine."""
 
     def goes_by(self, cause: RecordedInterruption) -> float:
-        """Return the latest time at which the machine goes (Unix seconds); the start of the steps if it is unknown.
+        """Return the latest time at which the machine ends (Unix seconds); the start of the steps if it is unknown.
 
-        One that its source holds goes when the steps have ended.
+        A machine held by its source ends when the steps have ended.
         """
         latest = latest_end(cause.deadline, cause.until)
         if latest is None:

@@ -42,7 +42,7 @@ class Autoscaler:
 
     name: str
     sign: str
-    """What shows it, in words."""
+    """The sign by which it was recognised, in words."""
 
 
 def autoscalers(snapshot: Snapshot) -> list[Autoscaler]:
@@ -91,7 +91,7 @@ def _of_pods(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 _ABILITIES = ("AbleToScale", "ScalingActive")
-"""Conditions of an autoscaler (``pkg/controller/podautoscaler/horizontal.go``)."""
+"""Conditions of a HorizontalPodAutoscaler (``pkg/controller/podautoscaler/horizontal.go``)."""
 _Name = tuple[str, str, str]
 """Namespace, kind and name."""
 
@@ -132,7 +132,7 @@ def fold_autoscalers(
 
 TRIGGERED_SCALE_UP = "TriggeredScaleUp"
 SCALE_OUT_REASONS = (TRIGGERED_SCALE_UP, "Nominated")
-"""Reasons of Events about a pod for which a machine is on its way: Cluster Autoscaler's and our scale-out's
+"""Reasons of Events about a pod for which a machine is being launched: Cluster Autoscaler's and our scale-out's
 (``processors/status/eventing_scale_up_processor.go``), and Karpenter's (``pkg/controllers/provisioning/scheduling/events.go``)."""
 
 

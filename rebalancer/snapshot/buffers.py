@@ -1,4 +1,4 @@
-"""CapacityBuffers: room that the cluster keeps for pods to come, as pods of a snapshot that do not exist.
+"""CapacityBuffers: room that the cluster keeps for future pods, added to a snapshot as pods that do not exist.
 
 The API is Cluster Autoscaler's (``autoscaling.x-k8s.io``, ``apis/capacitybuffer``), which also sees each chunk of a buffer as a
 pod (``processors/capacitybuffer/pod_list_processor.go``). What a chunk is, and how many there are, is read from ``spec``: the
@@ -27,7 +27,7 @@ from rebalancer.wire.quantity import parse_resource
 
 _Number = TypeVar("_Number", bound=np.generic)
 STRATEGIES = (None, "", "buffer.x-k8s.io/active-capacity", "active-capacity")
-"""The provisioning strategies that ask for room that is available at once; others belong to certain vendors."""
+"""The provisioning strategies that need room which is available at once; the others are vendors' own."""
 MAX_CHUNKS = 1000
 """Most chunks of one buffer that count."""
 
@@ -121,7 +121,7 @@ def _on(spec: o.SchedulingSpec, system: str) -> o.SchedulingSpec:
 def _count_chunks(
     spec: o.CapacityBufferSpec, replicas: int | None, requests: Mapping[str, int]
 ) -> int | None:
-    """Return how many chunks there are; None if nothing says it. The larger of replicas and percentage, within the limits."""
+    """Return the number of chunks, the larger of replicas and percentage, within the limits; None if it is not given."""
     asked = [] if spec.replicas is None else [spec.replicas]
     if spec.percentage is not None and replicas is not None:
         asked.append(max(1, math.ceil(replicas * spec.percentage / 100)))
@@ -248,7 +248,7 @@ def find_chunks(snapshot: Snapshot) -> Bools:
 
 
 def place_chunks(snapshot: Snapshot, nodes: Mapping[int, int]) -> Snapshot:
-    """Return ``snapshot`` with chunks (pod -> node) on nodes, where they hold their room."""
+    """Return ``snapshot`` with chunks (pod -> node) on nodes, whose room they then occupy."""
     if not nodes:
         return snapshot
     placed = snapshot.pods.node.copy()

@@ -255,7 +255,7 @@ class Fold:
         self._objects: dict[str, _Objects] = {}
         """By kind."""
         self._in_order: dict[str, tuple[Any, ...]] = {}
-        """The same in order of the names, of kinds that were asked for since they changed."""
+        """The same in the order of names, for kinds that were requested since they changed."""
         self._use = PodUse()
         self._kept = Memo()
 
@@ -430,12 +430,12 @@ class Settled:
 
     pods: SettledPods
     objects: Mapping[str, tuple[Any, ...]]
-    """By kind."""
+    """The objects by kind."""
     use: PodUse
     finished: SettledPods = PodTable().settle()  # noqa: RUF009  # it cannot be changed
     """Pods that have ended, as far as they are kept."""
     kept: Memo = field(default_factory=NoMemo)
-    """What earlier snapshots have worked out, if this is one of several."""
+    """The results of earlier snapshots, if this is one of several."""
 
     def without_object(self) -> set[tuple[str, str]]:
         """Return (kind, uid) of the ReplicaSets and Jobs that own pods but are missing among the objects."""
@@ -595,7 +595,7 @@ def _of_pods(kept: Memo, pods: SettledPods, *workloads: o.Workload) -> _OfPods:
 def _without_lost(
     owners: Sequence[Owner], classes: Sequence[PodClass], pods: Pods
 ) -> tuple[Owner, ...]:
-    """Return the owners with their Ready pods on missing nodes counted as not Ready, whatever their status says."""
+    """Return the owners with their Ready pods on missing nodes counted as not Ready, although their status counts them as Ready."""
     lost = pods.ready & ((pods.flags & PodFlag.LOST_NODE) != 0)
     lost &= (pods.flags & PodFlag.TERMINATING) == 0
     of_class = np.array([cls.owner for cls in classes], np.int64)
@@ -611,7 +611,7 @@ def _without_lost(
 
 
 def _devices(nodes: tuple[o.Node, ...]) -> frozenset[str]:
-    """Return the extended resources of nodes (``v1helper.IsExtendedResourceName``): one that no pod asks for yet counts, too."""
+    """Return the extended resources of nodes (``v1helper.IsExtendedResourceName``): including those that no pod requests yet."""
     names = {name for node in nodes for name in node.status.allocatable or ()}
     # The same objects each time, for the memo.
     return frozenset(map(sys.intern, filter(is_extended, names)))

@@ -1,7 +1,7 @@
 """The devices that nodes reach (dynamic resource allocation).
 
-Source: ``k8s.io/dynamic-resource-allocation/structured`` (``pools_incubating.go``). What is not modelled of a device is its
-doubt: whoever asks for such a device is not predicted.
+Source: ``k8s.io/dynamic-resource-allocation/structured`` (``pools_incubating.go``). What is not modelled is noted
+as the device's doubt: pods that request such a device are not predicted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the resource claims of pods ask for, and which devices that matches (dynamic resource allocation).
+"""The requests in the resource claims of pods, and the devices that match them (dynamic resource allocation).
 
 Source: ``plugins/dynamicresources`` of kube-scheduler and ``k8s.io/dynamic-resource-allocation/structured``
-(``allocator_incubating.go``). What is not modelled is named: pods that ask for it are not predicted.
+(``allocator_incubating.go``). What is not modelled is named: pods that request it are not predicted.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class DeviceObjects:
 
 
 def list_asked(snapshot: Snapshot) -> tuple[int, ...]:
-    """Return the rows of extended resources that pods ask for, and for which the scheduler may allocate devices."""
+    """Return the rows of extended resources that pods request, and for which the scheduler may allocate devices."""
     if snapshot.version < _ALLOCATES_RESOURCES:
         return ()
     asked = np.flatnonzero((snapshot.requests > 0).any(axis=1)).tolist()
@@ -71,7 +71,7 @@ def list_asked(snapshot: Snapshot) -> tuple[int, ...]:
 
 
 def find_provided(snapshot: Snapshot, classes: Iterable[w.DeviceClass]) -> tuple[int, ...]:
-    """Return those of the rows of :func:`list_asked` behind which a DeviceClass stands, also if nodes offer them."""
+    """Return those rows of :func:`list_asked` that a DeviceClass provides, also if nodes offer them."""
     named = {name for one in classes for name in _list_provided(one)}
     return tuple(row for row in list_asked(snapshot) if snapshot.resources[row] in named)
 
@@ -86,18 +86,18 @@ def may_be_of_devices(resource: str) -> bool:
 
 
 class DeviceKind(NamedTuple):
-    """What a request asks of each device."""
+    """The conditions of a request on each device."""
 
     name: str
-    """Of its DeviceClass."""
+    """The name of the DeviceClass."""
     selectors: tuple[str, ...]
     tolerations: tuple[w.DeviceToleration, ...]
     attributes: tuple[str, ...]
     """Which it must have, and have in common with the other devices of the claim."""
     every: bool
-    """Whether all such devices of the node are asked for."""
+    """Whether all such devices of the node are requested."""
     resource: str = ""
-    """The extended resource that the scheduler takes them for, where no device plug-in of the node offers it."""
+    """The extended resource for which the scheduler allocates them, if no device plug-in of the node offers it."""
     alternatives: tuple[DeviceKind, ...] = ()
     """Any of these will do, the first one best (``firstAvailable``); then all above but the name is empty."""
 
@@ -110,15 +110,15 @@ class _Request(NamedTuple):
 
 @dataclass(slots=True)
 class Need:
-    """What the claims of a class ask for."""
+    """The devices that the claims of a class request."""
 
     requests: list[_Request] = field(default_factory=list)
     claims: list[Sequence[_Request]] = field(default_factory=list)
-    """Requests by claim."""
+    """The requests of each claim."""
     alike: list[tuple[str, list[DeviceKind]]] = field(default_factory=list)
     """Attributes, each with the kinds whose devices must have one value of it in common."""
     pins: list[NodeSelector] = field(default_factory=list)
-    """The nodes where what is allocated already can be used."""
+    """The nodes where the devices that are already allocated can be used."""
     why: list[str] = field(default_factory=list)
     """Why this is not all."""
     rejected: str = ""
@@ -129,15 +129,15 @@ class Need:
 
 
 class _NotModelledError(Exception):
-    """A request is not modelled; the message says why."""
+    """A request is not modelled; the message is the reason."""
 
 
 class _RejectedError(Exception):
-    """The scheduler looks at no node; the message says why."""
+    """The scheduler examines no node; the message is the reason."""
 
 
 class Wanted:
-    """What each class asks for, and which devices each request matches."""
+    """The requests of each class, and the devices that each request matches."""
 
     def __init__(self, snapshot: Snapshot, objects: DeviceObjects, inventory: Inventory) -> None:
         self._snapshot, self._inventory = snapshot, inventory
@@ -156,13 +156,13 @@ class Wanted:
             snapshot.pods.uid[pod] for pod in np.flatnonzero(snapshot.pods.living).tolist()
         }
         self.owned = dict(_find_owned(snapshot, objects.claims or ()))
-        """Pod -> the claims that go with it."""
+        """Pod -> the claims that are deleted with it."""
         self.matches: dict[DeviceKind, Bools | str] = {}
         """Which devices (D,) it matches, or why that is not known."""
         self.preferred: dict[DeviceKind, Ints] = {}
         """Of alternatives: the score of each node (N,) for the one that it has."""
         self._selected: dict[DeviceKind, Ints] = {}
-        """Devices per node (N,) of those that ask for all, also what cannot be had."""
+        """Devices per node (N,) of requests for all, including devices that cannot be allocated."""
         self.needs = {
             cls: self._read_need(cls)
             for cls, of_class in enumerate(snapshot.classes)
@@ -183,7 +183,7 @@ class Wanted:
                 self.asking.setdefault(kind, []).append(need)
 
     def _match_all(self, need: Need, terms: dict[str, int]) -> None:
-        """Find the devices that match each request of a class. ``terms``: by expression, of all that its namespace asks for."""
+        """Find the devices that match each request of a class. ``terms``: by expression, for all requests of its namespace."""
         for request in need.requests:
             for kind in request.kind.alternatives or (request.kind,):
                 for expression in kind.selectors:
@@ -297,7 +297,7 @@ class Wanted:
                 need.why.append(str(error))
 
     def _read_amount(self, cls: int, row: int, behind: Sequence[w.DeviceClass]) -> _Request:
-        """Return what a class asks of the devices ``behind`` an extended resource."""
+        """Return what a class requests of the devices ``behind`` an extended resource."""
         name, number = self._snapshot.resources[row], int(self._snapshot.requests[row, cls])
         if len(behind) > 1:
             raise _NotModelledError(f"several DeviceClasses stand behind {name}")
@@ -352,7 +352,7 @@ class Wanted:
         return _Request(kind, 0 if every else max(1, exact.count))
 
     def find_preferences(self) -> Iterator[tuple[int, Ints]]:
-        """Yield the classes whose alternatives score nodes (N,), and note what is not modelled of that."""
+        """Yield the classes whose alternatives score nodes (N,); parts that are not modelled are noted."""
         for cls, need in self.needs.items():
             scores = [self.preferred[r.kind] for r in need.requests if r.kind in self.preferred]
             if scores and need.pins:
@@ -371,7 +371,7 @@ class Wanted:
         return self._inventory.count(none if isinstance(of, str) else of)
 
     def _count_most(self, claim: Sequence[_Request]) -> int:
-        """Return how many devices a claim may ask for on one node: more than it may have end the search on all nodes."""
+        """Return the largest number of devices that a claim requests on one node: above the API's limit the search ends on all nodes."""
         exact = sum(request.number for request in claim)
         every = sum(self._selected.get(of.kind, 0) for of in claim if not of.number)
         return exact + int(np.max(every, initial=0))
@@ -469,7 +469,7 @@ class Wanted:
 def _find_owned(
     snapshot: Snapshot, claims: Iterable[w.ResourceClaim]
 ) -> Iterator[tuple[int, Sequence[w.ResourceClaim]]]:
-    """Yield the pods that own claims of their namespace, with these: who owns a claim is what its author says."""
+    """Yield the pods that own claims of their namespace, with these claims; ownership is what the author of a claim has written."""
     owned: dict[tuple[str, str], list[w.ResourceClaim]] = {}
     for claim in sorted(claims, key=lambda one: one.metadata.name):
         for owner in claim.metadata.owner_references or ():
@@ -500,7 +500,6 @@ def _count_terms(expression: str) -> int:
 
 
 def _requests(resource: str) -> Callable[[Container], bool]:
-    """Return whether a container asks for a resource."""
     return lambda of: of.resources is not None and resource in (of.resources.requests or {})
 
 

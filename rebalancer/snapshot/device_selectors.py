@@ -53,7 +53,7 @@ _BLANK = re.compile(r"(?:\s+|//[^\n]*)*", re.ASCII)
 _MAX_DEPTH = 50
 _MAX_MEMBERS = 250
 MAX_TERMS = 1000
-"""Of an expression: a name, a sign, a value."""
+"""The most terms of an expression: names, operators, values."""
 _EXPONENT = re.compile(r".*[eE]([+-]?\d+)\Z", re.ASCII)
 _MAX_EXPONENT = 18
 _MAX_QUANTITY = 64
@@ -84,11 +84,11 @@ class _Default(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """One expression, ready to be asked."""
+    """One compiled expression."""
 
     expression: str
     terms: int
-    """How many it has, which is what it costs."""
+    """The number of its terms, which is its cost."""
     _evaluate: Evaluate
 
     def matches(self, device: Mapping[str, Any]) -> bool:
@@ -156,7 +156,7 @@ def _read_version(text: str) -> Version:
 
 @lru_cache(maxsize=1024)
 def compile_selector(expression: str) -> Selector:
-    """Return an expression, ready to be asked.
+    """Compile an expression.
 
     Raises:
         UnsupportedSelectorError: it is not within the subset.
@@ -170,7 +170,6 @@ def compile_selector(expression: str) -> Selector:
 
 
 def _split(expression: str) -> list[tuple[str, str]]:
-    """Return the (kind, text) of each token."""
     tokens: list[tuple[str, str]] = []
     at = 0
     while (at := _skip_blanks(expression, at)) < len(expression):
@@ -197,7 +196,6 @@ class _Parser:
 
     @property
     def next_text(self) -> str:
-        """The next token; empty at the end."""
         return self._tokens[self._at][1] if self._at < len(self._tokens) else ""
 
     def _take(self) -> tuple[str, str]:
@@ -216,7 +214,6 @@ class _Parser:
             raise UnsupportedSelectorError(f"{self.next_text or 'the end'!r} is not modelled there")
 
     def read_any(self, depth: int) -> Evaluate:
-        """Read alternatives."""
         parts = [self._read_all(depth)]
         while self._skip("||"):
             parts.append(self._read_all(depth))
@@ -362,7 +359,7 @@ def _read_part(values: Value, name: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A part of a value, by a name that stands in the expression."""
+    """A part of a value, by a name in the expression."""
 
     of: Evaluate
     name: str

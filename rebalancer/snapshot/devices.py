@@ -1,9 +1,9 @@
 """Devices of dynamic resource allocation as further resources, so that nothing after the snapshot needs to know them.
 
-The scheduler searches, node by node, devices for all requests of a pod. Where all requests that may want the same
-devices want all or none of those on each node, any device will do, and to count them is exact: such a set of devices
-is a resource of its own, with a row. What is allocated is known from the claims: a pod that has other devices than its
-class asks for is of a class of its own. Requests that want only a part of what another wants on a node, and all that
+The scheduler searches, node by node, devices for all requests of a pod. If all requests that may match the same devices
+match all or none of those on each node, the devices are interchangeable, and counting them is exact: such a set of
+devices is a resource of its own, with a row. Allocations are read from the claims: a pod with other devices than its class
+requests gets a class of its own. Requests that match only a part of what another matches on a node, and all that
 :mod:`rebalancer.snapshot.device_inventory` and :mod:`rebalancer.snapshot.device_requests` name, are not modelled.
 """
 
@@ -33,12 +33,12 @@ from rebalancer.wire.objects import NodeSelector
 
 
 def claims_devices(snapshot: Snapshot) -> bool:
-    """Return whether a pod, or what would replace it, has resource claims."""
+    """Return whether a pod, or its replacement, has resource claims."""
     return any(cls.spec.resource_claims for cls in snapshot.classes)
 
 
 def is_unoffered(snapshot: Snapshot, row: int, *, plugged: bool = False) -> bool:
-    """Return whether pods have a resource on a node that does not offer it, or ask for one that no node offers.
+    """Return whether pods have a resource on a node that does not offer it, or request one that no node offers.
 
     ``plugged``: it comes from device plug-ins although no node has any yet.
     """
@@ -85,7 +85,7 @@ class _Row(NamedTuple):
     allocatable: Ints
     """(N,)"""
     kinds: Sequence[DeviceKind] = ()
-    """What asks for the devices that it counts."""
+    """The kinds of requests for the devices that the set counts."""
 
 
 class _Rows:
@@ -98,7 +98,7 @@ class _Rows:
         self._sets = list(self._find_sets())
         self._kinds = [kind for of in self._sets for kind in of.kinds]
         self._offered = _table([self._count_offered(of) for of in self._sets], len(snapshot.nodes))
-        """(S, N) what device plug-ins offer of the resources for which a set stands elsewhere."""
+        """(S, N) what device plug-ins offer of the resources that a set represents on other nodes."""
         for of, offered in zip(self._sets, self._offered, strict=True):
             self._judge_kinds(of, offered)
         self._in_use = np.zeros(len(inventory.devices), bool)
@@ -107,7 +107,6 @@ class _Rows:
         self._rows = list(self._make_rows())
 
     def make(self) -> Snapshot:
-        """Return the snapshot with the rows."""
         snapshot, rows, needs = self._snapshot, self._rows, self._wanted.needs
         before, nodes = len(snapshot.resources), snapshot.nodes
         preferred = dict(self._wanted.find_preferences())
@@ -139,9 +138,9 @@ class _Rows:
         )
 
     def _offer(self, amounts: Ints) -> Ints:
-        """Return amounts of nodes (R, N) with as much of extended resources as there are devices that stand for them.
+        """Return amounts of nodes (R, N) in which extended resources are the number of devices that represent them.
 
-        How many of these are left is in their own row.
+        The devices' own row has how many are left.
         """
         offered = amounts.copy()
         for kind in self._kinds:
@@ -202,9 +201,9 @@ class _Rows:
                 need.why += why
 
     def _split(self) -> None:
-        """Give pods that have other devices than their class asks for a class that takes what they have.
+        """Give pods with other devices than their class requests a class that uses what they have.
 
-        What replaces them is of the class before. Of what device plug-ins offer they keep their own accounts.
+        Their replacements have the original class. Resources of device plug-ins are not affected.
         """
         pods, classes, needs = self._snapshot.pods, self._snapshot.classes, self._wanted.needs
         asked = _table([self._sum_asked(of.kinds) for of in self._sets], len(classes))
@@ -224,15 +223,15 @@ class _Rows:
         )
         more = _table([amounts for _, *amounts in split], len(self._sets))
         self._taken = np.hstack([asked, more.T])
-        """(S, C) devices of each set that a pod of each class takes."""
+        """(S, C) devices of each set that a pod of each class uses."""
         self._held = np.zeros_like(self._offered)
-        """(S, N) devices that go with the pods of each node."""
+        """(S, N) devices that are released with the pods of each node."""
         np.add.at(self._held.T, node, (has * own).T)
 
     def _find_held(self) -> Ints:
-        """Return how many devices of each set pods have (S, P) by claims that go with them.
+        """Return how many devices of each set pods have (S, P) by claims that are deleted with them.
 
-        Others are in use whoever comes or goes.
+        Other devices are in use regardless of pods.
         """
         pods, needs = self._snapshot.pods, self._wanted.needs
         held = np.zeros((len(self._sets), len(pods)), np.int64)
@@ -266,7 +265,7 @@ class _Rows:
                 yield _Row(f"{of.name}/{place}", asked, there, there)
 
     def _sum_asked(self, kinds: Sequence[DeviceKind]) -> Ints:
-        """Return how many devices a pod of each class asks for (C,) by requests of some kinds."""
+        """Return how many devices a pod of each class needs (C,) by requests of some kinds."""
         asked = np.zeros(len(self._snapshot.classes), np.int64)
         # Where all are asked for there must be one at least.
         every = {kind: int(max(self._wanted.count(kind), default=0)) or 1 for kind in kinds}
@@ -278,7 +277,7 @@ class _Rows:
 
 
 def _list_allocated(claims: Iterable[w.ResourceClaim]) -> Iterator[w.AllocatedDevice]:
-    """Yield the devices that nobody else can have; access of administrators takes none."""
+    """Yield the devices that are allocated exclusively; administrators' access allocates none."""
     for claim in claims:
         yield from (device for device in claim.devices if not device.admin_access)
 

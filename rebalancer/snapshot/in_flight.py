@@ -1,4 +1,4 @@
-"""What EvictionRequests that are open hold: they are moves in flight, which the API server does not count."""
+"""The effects of open EvictionRequests: they are moves in flight, which the API server does not count."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ def with_requests(
     requests: Iterable[EvictionRequest],
     seconds: float = COUNTS_FOR.total_seconds(),
 ) -> Snapshot:
-    """Return the snapshot with the requests for its pods, and with what follows from them.
+    """Return the snapshot with the requests for its pods, and with their effects.
 
-    ``seconds``: for so long a request is in flight; later it holds its pod alone.
+    ``seconds``: the time for which a request counts as in flight; later it only keeps its own pod from being moved.
 
-    While one is open, its owner is not settled, and each PodDisruptionBudget of it allows one disruption less, since the API server still
-    counts it. The pod still serves, and holds its room: see :func:`as_ended`. Of several requests for a pod an open one counts. A request is for a pod of its own namespace.
+    While one is open, the owner of its pod is not settled, and each PodDisruptionBudget of the pod allows one disruption
+    less, since the API server still counts the pod. The pod still serves, and occupies its room: see :func:`as_ended`. Of
+    several requests for a pod an open one counts. A request is for a pod of its own namespace.
     """
     of_pods, pods = _of_pods(snapshot, requests, seconds), snapshot.pods
     asked = replace(snapshot, eviction_requests=of_pods)
@@ -40,9 +41,9 @@ def with_requests(
 
 
 def as_ended(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot as it is planned on: pods that are asked for terminate, so that nothing else moves for what their end will mend.
+    """Return the snapshot for planning: pods with an EvictionRequest are terminating, so that no other pod moves for what their end will fix.
 
-    Not for machines: whether one is empty, or can be emptied, depends on the pods that are there. No request decides over that.
+    Not for decisions on machines: whether a node is empty, or can be emptied, depends on the pods that exist, not on requests.
     """
     rows, pods = pods_asked_for(snapshot), snapshot.pods
     if not len(rows):

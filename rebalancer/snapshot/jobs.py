@@ -29,14 +29,14 @@ class JobState(NamedTuple):
     """Number of pods that may fail of each index; None: indexes are not counted."""
 
     def allows(self, pods: int) -> bool:
-        """Return whether the Job goes on after ``pods`` more failed pods, each of another index."""
+        """Return whether the Job continues after ``pods`` more failed pods, each of another index."""
         # Of an index only is known that no more pods of it have failed than of the Job.
         of_each = self.each is None or self.failed + 1 <= self.each
         return of_each and (self.total is None or self.failed + pods <= self.total)
 
     @property
     def text(self) -> str:
-        """What the Job allows, as the end of a sentence."""
+        """The failures that the Job allows, as the end of a sentence."""
         if self.each is not None and (self.total is None or self.each <= self.total):
             return f"allows {self.each} failed of each index, and has {self.failed}"
         return f"allows {self.total or 0} failed, and has {self.failed}"

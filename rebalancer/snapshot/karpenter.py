@@ -1,4 +1,4 @@
-"""Karpenter's NodeClaims and NodePools: which nodes it adds, takes away, and may take away next."""
+"""Karpenter's NodeClaims and NodePools: which nodes it adds, removes, and may remove next."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ POOL = "karpenter.sh/nodepool"
 """Label of a node, and of its NodeClaim, with the NodePool's name."""
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 CONSOLIDATES = ("WhenEmptyOrUnderutilized", "Balanced")
-"""The consolidation policies by which Karpenter also takes nodes that have pods."""
+"""The consolidation policies by which Karpenter also removes nodes with pods."""
 _EMPTY, _UNDERUTILIZED, _DRIFTED = "Empty", "Underutilized", "Drifted"
 _DEFAULT_POLICY = CONSOLIDATES[0]
 _NEVER = "Never"
 SOON = 900.0
-"""Seconds within which Karpenter may take a node for nothing to land there; also the longest for which a node that goes counts as a change."""
+"""Seconds: no pod lands on a node that Karpenter may remove sooner; also the longest for which a node being removed counts as a change."""
 _SCHEDULES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -46,15 +46,15 @@ class Takes(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class PoolRules:
-    """What a NodePool lets Karpenter do to its nodes."""
+    """The rules of a NodePool for removing its nodes."""
 
     takes: Takes = Takes.NOTHING
     consolidate_after: float = math.inf
-    """Seconds without pods that come or go after which a node may be taken."""
+    """Seconds without added or removed pods after which a node may be removed."""
     held_until: float = 0.0
-    """Until when budgets of 0 with a schedule hold Karpenter up, or did so last (Unix seconds)."""
+    """Until when scheduled budgets of 0 stop Karpenter, or did so last (Unix seconds)."""
     drift_limits: tuple[str, ...] = ()
-    """How many drifted nodes may be replaced at once: numbers, or shares of the pool's nodes in percent; each holds."""
+    """How many drifted nodes may be replaced at once: numbers, or shares of the pool's nodes in percent; all of them apply."""
     registers: bool = True
     """Nodes of the pool have registered of late, as far as is known."""
 
@@ -65,17 +65,17 @@ class PoolRules:
 
 @dataclass(frozen=True, slots=True)
 class NodeClaim:
-    """A NodeClaim with what its NodePool says."""
+    """A NodeClaim with the settings of its NodePool."""
 
     name: str
     node: str
     """Name of its node; empty while there is none."""
     machine: str
-    """Name of its machine at the provider, as its node says it (``spec.providerID``); empty before it is launched."""
+    """Name of its machine at the provider, as in its node's ``spec.providerID``; empty before it is launched."""
     created: float
-    """Unix seconds."""
+    """Creation time in Unix seconds."""
     ready: bool
-    """Its node is registered and ready for pods (condition Initialized)."""
+    """Whether its node is registered and ready for pods (condition Initialized)."""
     going: str = ""
     """Why it is going now, in words; empty if it is not."""
     going_since: float = 0.0
@@ -83,9 +83,9 @@ class NodeClaim:
     drifted_since: float = 0.0
     """Unix seconds; 0: it is not drifted."""
     waits_for_pods: bool = True
-    """Pods that may not be evicted hold up its replacement: it has no ``terminationGracePeriod``."""
+    """Pods that may not be evicted delay its replacement: it has no ``terminationGracePeriod``."""
     expires: float = math.inf
-    """Unix seconds."""
+    """Expiry time in Unix seconds."""
     consolidatable_since: float = 0.0
     """Unix seconds since when no pod has come or gone for ``consolidateAfter``; 0: one has."""
     consolidatable_from: float = 0.0
@@ -93,16 +93,16 @@ class NodeClaim:
     takes: Takes = Takes.NOTHING
     pool: PoolRules = PoolRules()
     labels: Mapping[str, str] | None = None
-    """Those that its node will have, as far as they are known."""
+    """The labels that its node will have, as far as they are known."""
     taints: tuple[o.Taint, ...] = ()
     allocatable: Mapping[str, str | int | float] | None = None
-    """What its node will have; None while that is not known."""
+    """The allocatable amounts that its node will have; None while they are not known."""
 
 
 def fold_node_claims(
     claims: Iterable[o.NodeClaimObject], pools: Iterable[o.NodePool], now: float
 ) -> tuple[NodeClaim, ...]:
-    """Return the NodeClaims by name, each with what its NodePool lets Karpenter do from ``now`` on (Unix seconds)."""
+    """Return the NodeClaims by name, each with the rules of its NodePool from ``now`` on (Unix seconds)."""
     of_pool = {pool.metadata.name: _fold_pool(pool, now) for pool in pools}
     named = sorted(claims, key=lambda claim: claim.metadata.name)
     return tuple(
@@ -172,7 +172,7 @@ def _labels(claim: o.NodeClaimObject) -> dict[str, str]:
 
 
 def _takes(pool: o.NodePool, holding: Sequence[o.NodePoolBudget]) -> Takes:
-    """Return the reasons for which Karpenter may take nodes of a pool soon. ``holding``: the budgets that hold until then."""
+    """Return the reasons for which Karpenter may remove nodes of a pool soon. ``holding``: the budgets that apply until then."""
     disruption = pool.spec.disruption
     takes = Takes.DRIFTED
     # A pool with replicas keeps its number of nodes.
@@ -191,7 +191,7 @@ def _takes(pool: o.NodePool, holding: Sequence[o.NodePoolBudget]) -> Takes:
 
 
 def _holds_until(budget: o.NodePoolBudget, now: float) -> float:
-    """Return until when a budget holds, or did so last; infinite without a schedule, and with one that is not understood.
+    """Return until when a budget applies, or did so last; infinite without a schedule, and with one that cannot be parsed.
 
     Source: ``Budget.IsActive`` of Karpenter: schedules are in UTC.
     """

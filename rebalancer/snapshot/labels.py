@@ -24,7 +24,7 @@ from rebalancer.wire.objects import (
 
 MISSING = -1
 ZONE_KEYS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
-"""Labels that name a node's zone; the second is deprecated, and what old clusters carry."""
+"""Labels that name a node's zone; the second is deprecated, and used by old clusters."""
 GROUP_LABELS = (
     "karpenter.sh/nodepool",
     "eks.amazonaws.com/nodegroup",
@@ -89,10 +89,10 @@ class NodeLabels:
         return self._first_of(ZONE_KEYS)
 
     def holds_zone(self, key: str) -> bool:
-        """Return whether a label holds the node's zone.
+        """Return whether the value of a label is the node's zone.
 
-        Drivers have labels of their own (the topology keys of a CSINode), some with the zone as value. The nodes that are there
-        show it; if none has the label, its name does.
+        Drivers have labels of their own (the topology keys of a CSINode), some with the zone as value. This is decided by the
+        values on existing nodes; if none has the label, by its name.
         """
         if key not in self._hold_zones:
             (zone_of, names), column, values = self.zones(), self.column(key), self.values(key)

@@ -1,4 +1,4 @@
-"""How a node is announced to go away: taints, conditions, annotations."""
+"""Announcements that a node will be removed: taints, conditions, annotations."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from rebalancer.wire.times import unix_seconds
 LEAVE = "rebalancer/leave"
 """Annotation of a node that is to be empty by its value: a RFC 3339 time, or :data:`NOW`."""
 NOW = "now"
-"""Text in parentheses may follow: who says so."""
+"""Text in parentheses may follow: the source of the announcement."""
 _NOW = re.compile(rf"{NOW}(?: \(.*\))?")
 DRAIN = "rebalancer/drain"
-"""Annotation by which ``rebalancer drain`` says which nodes it empties; it holds while the node is cordoned, until it gives up."""
+"""Annotation by which ``rebalancer drain`` marks the nodes that it empties; it is valid while the node is cordoned and the drain has not given up."""
 CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
-"""Soft taint of a node that Cluster Autoscaler would remove if nothing changes; it takes pods as before."""
+"""Soft taint of a node that Cluster Autoscaler would remove if nothing changes; it accepts pods as before."""
 
 
 class Announcements(NamedTuple):
@@ -69,7 +69,7 @@ KEEPS: Mapping[str, str] = {
     STAYS: "true",
     "karpenter.sh/do-not-disrupt": "true",
 }
-"""Annotation -> value by which a node says that it is not to be emptied to be taken away."""
+"""Annotation -> value that forbids emptying a node in order to remove it."""
 
 
 class _Drain(msgspec.Struct):
@@ -86,22 +86,22 @@ class NoticeKind(enum.StrEnum):
     """The kind of object field that an announcement comes from."""
 
     KEEP = "keep"
-    """It says that the node stays."""
+    """It forbids the removal of the node."""
     ANNOTATION = "annotation"
     DRAIN = "drain"
     SCALE_IN = "scale-in"
     """Scale-in is emptying it, or has."""
     NOTED = "noted"
-    """What scale-in has seen of it; it stays for now."""
+    """A note of scale-in; the node is not removed for now."""
     CONDITION = "condition"
     SAID = "said"
-    """What we do to it, said by a condition or left by a drain that has ended: nobody wants anything by it."""
+    """A condition that shows our own work, or a record of a drain that has ended: it requests nothing."""
     CLAIM = "claim"
     """Karpenter is removing it, and empties it itself."""
     CANDIDATE = "candidate"
-    """Karpenter may remove or replace it next; it takes pods as before."""
+    """Karpenter may remove or replace it next; it accepts pods as before."""
     WORKED_ON = "worked-on"
-    """A reboot, or a drain that has ended, cordoned this node alone. It does not ask that the pods leave."""
+    """A reboot, or a drain that has ended, cordoned only this node. It does not require that the pods leave."""
 
 
 OF_KARPENTER = (NoticeKind.CLAIM, NoticeKind.CANDIDATE)
@@ -113,13 +113,13 @@ class Announcement(NamedTuple):
 
     kind: NoticeKind
     name: str
-    """Of the annotation, or type of the condition."""
+    """Name of the annotation, or type of the condition."""
     at: float | None
     """Unix seconds by which the node is to be empty, 0: now; None: the annotation's value is not understood."""
     text: str
-    """In words."""
+    """The announcement in words."""
     scale_in: ScaleInRecord | None = None
-    """Of the last two kinds."""
+    """The record of scale-in, for the last two kinds."""
 
     def holds(
         self,
@@ -130,7 +130,7 @@ class Announcement(NamedTuple):
         scale_in: bool = True,
         until: float = math.inf,
     ) -> bool:
-        """Return whether the announcement asks for an empty node by ``until`` (Unix seconds).
+        """Return whether the announcement requires an empty node by ``until`` (Unix seconds).
 
         ``conditions``: the condition types that count; ``drains``, ``annotation`` and ``scale_in``: whether these
         kinds count.
@@ -158,7 +158,7 @@ class Announcement(NamedTuple):
 def notices_of(node: o.Node) -> tuple[Announcement, ...]:
     """Return the announcements on a node. All its conditions with status True are included, except Ready.
 
-    A condition of our own is no wish of anybody's: what stands behind it is announced by its record.
+    Our own conditions request nothing: their cause is announced by its record.
     """
     annotations = node.metadata.annotations or {}
     notices: list[Announcement] = []
@@ -191,7 +191,7 @@ def notices_of(node: o.Node) -> tuple[Announcement, ...]:
 
 
 def _work_on(annotations: Mapping[str, str]) -> Iterator[Announcement]:
-    """Yield what has cordoned this node alone, and does not ask that its pods leave for good."""
+    """Yield the announcements that only cordon this node, without requiring that its pods leave permanently."""
     if DRAIN in annotations and not is_draining(annotations[DRAIN]):
         yield Announcement(NoticeKind.WORKED_ON, DRAIN, 0.0, "cordoned by a drain that has ended")
     if REBOOTING in annotations:
@@ -230,7 +230,7 @@ def scale_in_notice(state: ScaleInRecord) -> Announcement:
 
 
 def is_leaving(node: o.Node, notices: tuple[Announcement, ...]) -> bool:
-    """Return whether a node is announced to go away, so that no replacement should land on it."""
+    """Return whether the removal of a node is announced, so that no replacement should land on it."""
     if node.metadata.deletion_timestamp is not None:
         return True
     if any(taint.key in LEAVING.taints for taint in node.spec.taints or ()):

@@ -1,7 +1,7 @@
 """Read a snapshot file, our own or kubectl's, into a Snapshot.
 
 A file may be damaged, truncated or malicious. From our own files, only members in the manifest are read, each once,
-and never more bytes than the manifest says; only one piece is in memory.
+and never more bytes than the manifest names; only one piece is in memory.
 
 API servers never store objects that break the fold, so objects are searched for errors only if the fold has failed.
 """
@@ -66,7 +66,7 @@ NEWEST_VERSION = (1, 36)
 """Taken for the server's when neither the file nor its nodes say it."""
 
 UNUSABLE = (ArithmeticError, LookupError, TypeError, ValueError)
-"""What such a value raises."""
+"""The exceptions that an unusable value raises."""
 
 _NO_PODS = SettledPods(PodRows(), (), (), ())
 
@@ -96,7 +96,7 @@ _GROUPS = {
 
 
 KeptObjects = list[tuple[str, bytes | Raw | o.Workload]]
-"""Kind and object, as it stands in a file; decoded where the file is in protobuf."""
+"""Kind and object, as in the file; decoded if the file is in protobuf."""
 
 
 class Collected:
@@ -284,7 +284,7 @@ MAGIC = b"PK"
 _PIECE = 1 << 20
 _MAX_MANIFEST = 1 << 20
 _MAX_OBJECT = 1 << 25
-"""Bytes kept in memory; etcd takes objects of a few MiB."""
+"""Bytes kept in memory; etcd accepts objects of a few MiB."""
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -439,7 +439,7 @@ _ADVICE = (
 _KIND_FIRST = re.compile(rb'\{\s*(?:"apiVersion"\s*:\s*"[^"]*"\s*,\s*)?"kind"\s*:\s*"([A-Za-z]+)"')
 """How API servers and kubectl begin an object."""
 _BLANK = b"\xef\xbb\xbf \t\r\n"
-"""What may stand before the text: a byte order mark and white space."""
+"""What may precede the text: a byte order mark and white space."""
 
 
 class _Envelope(msgspec.Struct, rename="camel"):
@@ -471,7 +471,7 @@ def load_snapshot(
     pods, too, except those in the phases ``finished``.
 
     Raises:
-        PolicyError: the file does not exist, has another format, has no API objects, or is truncated; says where.
+        PolicyError: the file does not exist, has another format, has no API objects, or is truncated; the message names the place.
     """
     return _load(path, stdin, finished, ())[0]
 

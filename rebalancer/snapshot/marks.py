@@ -66,7 +66,7 @@ def as_planned_on(
 ) -> Snapshot:
     """Return the snapshot with the marks for which landings are to be predicted.
 
-    Steering marks last for seconds only. Expired marks and malformed marks stay until they are removed, so they are
+    Steering marks last for seconds only. Expired and malformed marks count until they are removed, so they are
     dropped here only if the run removes them before its first move (``removes_stale``).
 
     ``runs``: the run names in this run's own marks. Marks of other runs are treated as ordinary taints. None: marks
@@ -211,6 +211,6 @@ def _close(taints: list[Taint]) -> tuple[Taint, ...]:
 
 
 def _leaves(notices: tuple[Announcement, ...], taints: tuple[Taint, ...]) -> bool:
-    """Return whether a node is announced to go away by something other than scale-in, too."""
+    """Return whether something other than scale-in also announces the removal of a node."""
     announced = any(notice.holds(LEAVING.conditions) for notice in notices)
     return announced or any(taint.key in LEAVING.taints for taint in taints)

@@ -31,12 +31,12 @@ from rebalancer.wire import objects as o
 from rebalancer.wire.metrics import NodeMetrics, PodMetrics
 
 STALE_AFTER = 300.0
-"""Seconds after which a measurement says nothing of the present.
+"""Seconds after which a measurement is too old to use.
 
-metrics-server asks each kubelet every 15 s (its own default manifest) to 60 s (its flag's default), and
+metrics-server scrapes each kubelet every 15 s (its own default manifest) to 60 s (its flag's default), and
 forgets a node and its pods at the first scrape that is not answered. A measurement of five minutes ago has
-missed five scrapes at least: its kubelet answers, but measures no more, and metrics-server goes on reporting
-it, with its old timestamp; or it comes from an adapter that keeps what it once saw.
+missed five scrapes at least: its kubelet answers, but measures no more, and metrics-server continues to report
+it, with its old timestamp; or it comes from an adapter that keeps old values.
 """
 
 _OTHERS = 3

@@ -1,4 +1,4 @@
-"""What a pod says of its gang: which one it is, the PodGroup in which the gang is described, and how many of its pods have to run."""
+"""The gang that a pod names: its identity, the PodGroup that describes it, and how many of its pods have to run."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class Membership(NamedTuple):
     """The gang of a pod; or the Deployment with which it moves, where a restart of its rollout moves all of its pods."""
 
     gang: str = ""
-    """In words, which identify it within its namespace; empty for none."""
+    """The gang in words, unique within its namespace; empty for none."""
     pod_group: tuple[str, str] | None = None
-    """API group and name of the PodGroup that says how many of its pods have to run; None if no PodGroup does."""
+    """API group and name of the PodGroup with the number of pods that have to run; None if there is none."""
     least: int | None = None
-    """Number of its pods that have to run, as the pod itself says; None if the pod does not say it."""
+    """Number of its pods that have to run, as given by the pod itself; None if the pod does not give it."""
     surge: int = 0
-    """Of a Deployment: how many new pods its rollout starts before an old one goes; 0 for a gang."""
+    """For a Deployment: how many new pods its rollout starts before it ends an old one; 0 for a gang."""
     size: int | None = None
-    """Number of pods that it has once all of them are made, as the pod itself says; None if the pod does not say it."""
+    """Number of its pods once all are created, as given by the pod itself; None if the pod does not give it."""
     divisible: bool = False
-    """Its controllers make a single pod again whatever the others do: they go with it only where that does no harm."""
+    """Whether its controllers recreate a single pod independently of the others: these are evicted with it only if that does no harm."""
     leads: bool = False
     """The pod is the leader of its group: its controller makes the others after it."""
     domain: tuple[str, str] | None = None
     """Topology key of the one domain that its group has to itself, and the label of its group; None if it has none.
 
-    The leader goes where the scheduler puts it. The controller writes the domain of its node into the nodeSelector of the others.
+    The scheduler places the leader. Then the controller writes the domain of its node into the nodeSelector of the others.
     """
 
 
@@ -60,10 +60,10 @@ _LABELS: tuple[tuple[str, str, Resource | None], ...] = (
     ("pod-group.scheduling.sigs.k8s.io/name", "PodGroup", None),
     ("volcano.sh/job-name", "Volcano Job", None),
 )
-"""Label whose value names the gang, the kind of its object, and the PodGroups in which the least number stands.
+"""Label whose value names the gang, the kind of its object, and the PodGroups that have the least number.
 
-Coscheduling (three names over time, of which the oldest needs no object), Volcano. Koordinator takes those of coscheduling,
-too. A Volcano Job may start all of its pods again when one is evicted (``policies``), however many its PodGroup needs.
+Coscheduling (three names over time, of which the oldest needs no object), Volcano. Koordinator also accepts
+those of coscheduling. A Volcano Job may restart all of its pods when one is evicted (``policies``), regardless of its PodGroup's number.
 """
 _ANNOTATIONS: tuple[tuple[str, Resource], ...] = (
     ("koordinator_gang", OLDER_COSCHEDULING_GROUPS),
@@ -144,7 +144,7 @@ def follow_leader(
 ) -> o.SchedulingSpec:
     """Return the spec of a pod that its controller makes once the leader of its group has a node.
 
-    It has a nodeSelector for the domain of the leader. What holds before the leader has a node is that it stands with its group.
+    It has a nodeSelector for the domain of the leader. Before the leader has a node, the pod only has to be placed with its group.
     """
     selector = spec.node_selector or {}
     if membership.domain is None or membership.leads or membership.domain[0] not in selector:
@@ -170,6 +170,6 @@ def _number(text: str | None) -> int | None:
 
 
 def gang_annotations(annotations: PodAnnotations) -> tuple[str | None, ...]:
-    """Return the values of the annotations that identify a gang, or say how many pods it needs and where they stand."""
+    """Return the values of the annotations with a gang's identity, the number of pods that it needs, and where they may run."""
     fields = (*(field for field, _ in _ANNOTATIONS), *_COUNTED, *_PLACED)
     return tuple([getattr(annotations, field) for field in fields])

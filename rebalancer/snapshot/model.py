@@ -32,7 +32,7 @@ from rebalancer.wire.times import rfc3339
 T = TypeVar("T")
 
 GangKey = tuple[str, str]
-"""The namespace of a gang, and the gang in words."""
+"""Namespace and name of a gang."""
 
 PodGroupKey = tuple[str, str, str]
 """Namespace, API group and name of a PodGroup."""
@@ -52,14 +52,14 @@ class PodGroup:
     least: int | None
     """Number of its pods that must run for it to be of use (``schedulingPolicy.gang.minCount``, ``minMember``); 0 if it is no gang.
 
-    None if no one number says it.
+    None if a single number cannot express it.
     """
     alone: bool
     """Its pods may be disrupted one by one: ``disruptionMode: single`` (1.36: ``Pod``), or the policy ``basic``."""
     constrained: bool
     """The scheduler also places it by a constraint on topology, or with claims of the group, which are not modelled."""
     together: bool = False
-    """Its pods may only be disrupted all at once: ``disruptionMode: all`` (1.36: ``PodGroup``), however many have to run."""
+    """Whether its pods may only be disrupted all at once (``disruptionMode: all``, 1.36: ``PodGroup``), regardless of how many have to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +67,23 @@ class Usage:
     """Measured usage as read-only columns over the nodes and classes of a snapshot."""
 
     nodes: Ints
-    """(M, N) in use on each node, by whatever runs there; 0 where it is not known.
+    """(M, N) usage of each node, by all processes there; 0 if it is not known.
 
     As measured, or as estimated once pods have moved (``rebalancer.snapshot.measured``).
     """
     known: Bools
-    """(N,) nodes whose measurement is fresh enough to go by, and not of an earlier node of that name."""
+    """(N,) nodes whose measurement is fresh enough to use, and not of an earlier node of that name."""
     classes: Ints
-    """(M, C) mean over the measured pods of each class; of what it replaces, or what it requests, where none was.
+    """(M, C) mean over the measured pods of each class; if there is none, of the class that it replaces, or else its requests.
 
-    Replicas share their work: what one of them uses at the moment says little of its replacement.
+    Replicas share their work: the present usage of one of them does not predict that of its replacement.
     """
     at: float
     """Unix seconds at which the newest measurement of a node was made, or began; 0 if there is none."""
     measured: tuple[bool, ...] = (True,) * len(MEASURED)
-    """(M,) what was measured at all; of all others nothing is known, and ``classes`` has their requests."""
+    """(M,) the resources that were measured; for all others ``classes`` has requests instead."""
     why_unknown: Mapping[str, str] = field(default_factory=dict)
-    """Node -> why what was answered of it is no measurement, where that is known."""
+    """Node -> why its answer is not a valid measurement, if known."""
     others: tuple[str, ...] = ()
     """Names of a few measured nodes, where the cluster has none of all that were measured."""
 
@@ -94,7 +94,7 @@ class Usage:
 
 POD_INDEX, POD_NAME = "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"
 _OF_ONE_REPLICA = (POD_INDEX, POD_NAME)
-"""Labels that a StatefulSet gives to each of its pods alone (pkg/controller/statefulset/stateful_set_utils.go)."""
+"""Labels whose value a StatefulSet sets differently for each of its pods (pkg/controller/statefulset/stateful_set_utils.go)."""
 _STATEFUL_SET = "StatefulSet.apps"
 
 
@@ -129,7 +129,7 @@ class Nodes:
     allocatable: Ints
     """(R, N) base units."""
     capacity: Ints
-    """(R, N) base units of what the machine has, the system's part included; allocatable where the node does not say it."""
+    """(R, N) capacity of the machine in base units, the system's part included; allocatable if the node does not report it."""
     max_pods: Int32s
     taint_set: Int32s
     """(N,) index into ``taint_sets``: nodes with equal taints share one."""
@@ -137,21 +137,21 @@ class Nodes:
     unschedulable: Bools
     ready: Bools
     leaving: Bools
-    """Announced to go, or being deleted: no replacement should land there."""
+    """Whether its removal is announced, or it is being deleted: no replacement should land there."""
     notices: Mapping[int, tuple[Announcement, ...]]
-    """Nodes of which something is announced, besides by taints."""
+    """Node -> its announcements, other than taints."""
     kubelet: tuple[str, ...]
     """(N,) version of the kubelet, empty where it is not known."""
     provider_id: tuple[str, ...]
     """(N,) name of the machine at its provider (``spec.providerID``), empty where it is not known."""
     created: Floats
-    """Unix seconds."""
+    """Creation time in Unix seconds."""
     ready_since: Floats
     """Unix seconds of the last change of the condition Ready, 0 if unknown."""
     heartbeat: Floats
     """Unix seconds of the newest condition heartbeat, 0 if unknown."""
     images: Mapping[str, tuple[int, Int32s]]
-    """Image name -> (size in bytes, ids of nodes that hold it)."""
+    """Image name -> (size in bytes, ids of nodes that have it)."""
     attach_limits: Mapping[str, Ints]
     """CSI driver -> (N,) volumes a node may attach (CSINode), -1 unlimited."""
     attached: Mapping[str, tuple[tuple[str, int], ...]]
@@ -193,7 +193,7 @@ class Pods:
     """(P,) index into ``states``: most pods share one."""
     states: tuple[PodState, ...]
     lost_nodes: tuple[str, ...] = ()
-    """Names of nodes that are not in the snapshot although pods stand on them that would be created elsewhere."""
+    """Names of nodes that are not in the snapshot although pods are bound to them that would be recreated elsewhere."""
 
     def __len__(self) -> int:
         return len(self.cls)
@@ -245,7 +245,7 @@ class PodClass:
     labels: o.Labels
     spec: o.SchedulingSpec
     owner: int
-    """Top controller, -1 if none."""
+    """Row of the top controller, -1 if there is none."""
     controller_kind: str
     controller_group: str
     """API group of that kind, empty for the core group."""
@@ -255,9 +255,9 @@ class PodClass:
     unreadable: str | None
     """Why the class cannot be predicted, if so."""
     assumed: tuple[str, ...] = ()
-    """What is taken for granted of the replacement, since no object says it."""
+    """What is assumed about the replacement, since no object contains it."""
     opt_outs: tuple[OptOut, ...] = ()
-    """What its pods' own annotations say against moving them."""
+    """The annotations of its pods that forbid moving them."""
     membership: Membership = NO_GANG
     """The gang that its pods are members of."""
     controller_name: str = ""
@@ -265,13 +265,13 @@ class PodClass:
     job: JobState | None = None
     """The state of the Job that controls its pods; None if none does, or it was not read."""
     job_ended: bool = False
-    """Its pods are of a Job that has ended, and that belongs to nothing but a CronJob, which reads no more of them."""
+    """Whether its pods belong to a Job that has ended, and that only a CronJob owns, which no longer reads them."""
     restarts: bool = False
     """Its pods are moved by a restart of their Deployment: an old pod runs until a new one is Ready."""
     cannot_surge: str = ""
-    """Why its pods cannot be moved so, although the policy asks for it of single replicas."""
+    """Why its pods cannot be moved by a restart, although the policy requests it for single replicas."""
     too_late: str = ""
-    """Why they are evicted although they could be moved so: their machine goes before another pod is Ready."""
+    """Why its pods are evicted although they could be moved by a restart: their machine ends before another pod is Ready."""
     surges_once_settled: bool = False
     """They cannot for now only: their Deployment is in a rollout, or not settled for another reason."""
 
@@ -319,15 +319,15 @@ class Owner:
     name: str
     uid: str
     replicas: int
-    """Pods asked for; where no object was read, the living ones."""
+    """The requested number of pods; if no object was read, the number of living ones."""
     ready: int
-    """Pods seen Ready, whatever the status says."""
+    """Number of pods seen Ready, independent of the status."""
     unsettled: str | None
-    """What is going on (rollout, scaling, unready replicas), or None when it is settled."""
+    """Why it is not settled (rollout, scaling, unready replicas); None if it is."""
     waits: bool
     """Creates a replacement only after the victim is gone (StatefulSet, some Jobs)."""
     fingerprint: str
-    """Changes with what the owner's pods ask for: memory of earlier moves holds only for the same."""
+    """A text that changes with the requests of the owner's pods: memory of earlier moves applies only while it is equal."""
     opt_outs: tuple[OptOut, ...] = ()
     """``rebalancer/evict: "false"``, also for a time, on the object itself, or on a ReplicaSet of its own."""
     rollout: bool = False
@@ -335,7 +335,7 @@ class Owner:
     cannot_surge: str = "it was not read"
     """Why its replicas would not all stay Ready through a rollout (of a Deployment only); empty if they would."""
     surge: int = 0
-    """How many new pods its rollout starts before an old one goes (of a Deployment only)."""
+    """How many new pods its rollout starts before it ends an old one (of a Deployment only)."""
 
     @property
     def lacks_ready_only(self) -> bool:
@@ -364,7 +364,7 @@ class PodAutoscaler:
     desired: int
     """Replicas that it wants; 0 also before it has wanted any."""
     is_able: bool = True
-    """Whether it reads its metrics and can scale; else it wants what it wanted last."""
+    """Whether it reads its metrics and can scale; else its desired number is the last one."""
 
     @property
     def ref(self) -> str:
@@ -392,7 +392,7 @@ class DisruptionBudget:
     expected: int
     """Pods that the budget counts, whether they are Ready or not (``status.expectedPods``)."""
     stale: str = ""
-    """Why its status says nothing of the budget as it is now; empty if it does."""
+    """Why its status does not describe the budget as it is now; empty if it does."""
 
     @property
     def ref(self) -> str:
@@ -406,7 +406,7 @@ class DisruptionBudget:
 
     @property
     def spares_unready(self) -> bool:
-        """Whether an unready pod may be evicted whatever ``allowed`` is, without counting as a disruption.
+        """Whether an unready pod may be evicted independently of ``allowed``, without counting as a disruption.
 
         ``unhealthyPodEvictionPolicy``: AlwaysAllow always, IfHealthyBudget (the default) while enough pods are
         healthy (``pkg/registry/core/pod/storage/eviction.go``).
@@ -446,23 +446,23 @@ class Devices:
     rejected: Mapping[int, str]
     """Class -> why the scheduler looks at no node for it."""
     pinned: Mapping[int, Bools]
-    """Class -> nodes (N,) where what is allocated for it already can be used."""
+    """Class -> nodes (N,) where the devices already allocated for it can be used."""
     rows: frozenset[int]
     """The rows of devices among the resources."""
     stand_for: Mapping[int, int] = field(default_factory=dict)
     """Row of an extended resource that a DeviceClass provides -> the row of its devices."""
     classes: int = 0
-    """Of the first so many classes all of this is known."""
+    """The number of classes, from the first, for which all of this is known."""
     preferred: Mapping[int, Ints] = field(default_factory=dict)
     """Class with alternatives -> the score of each node (N,) for those that it has, before normalisation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A CapacityBuffer, or slots of the policy that are missing: so many chunks of room, each for a pod of this kind."""
+    """A CapacityBuffer, or missing slots of the policy: a number of chunks of room, each for a pod of this kind."""
 
     namespace: str
-    """Empty for slots."""
+    """The namespace of the buffer; empty for slots."""
     name: str
     uid: str
     chunks: int
@@ -497,21 +497,21 @@ class Snapshot:
     quotas: tuple[Quota, ...]
     volumes: Volumes
     missing: tuple[str, ...]
-    """What could not be read (a kind the file lacks), in words."""
+    """Objects that could not be read (a kind that the file lacks), in words."""
     resource_version: str = ""
-    """Of the pod list, where a watch may go on from."""
+    """Version of the pod list, from which a watch may continue."""
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     """Name -> value of the PriorityClasses that a file has; a cluster's are not read."""
     local_services: tuple[tuple[str, str, o.Labels | None], ...] = ()
-    """(namespace, name, selector) of the Services of type LoadBalancer whose traffic from outside stays on its node."""
+    """(namespace, name, selector) of the Services of type LoadBalancer whose external traffic is not forwarded to other nodes."""
     version_known: bool = True
-    """Whether the server, its file or its kubelets say the version; else the newest one stands in for it."""
+    """Whether the version is known from the server, its file or its kubelets; else the newest one is assumed."""
     selectors: Mapping[str, o.LabelSelector] = field(default_factory=dict)
     """Controller uid -> its pod selector (ReplicaSets, StatefulSets, ReplicationControllers)."""
     opt_outs: Mapping[str, OptOut] = field(default_factory=dict)
     """Namespaces annotated ``rebalancer/evict: "false"``, also for a time."""
     usage: Usage | None = None
-    """What is really used; None where it was not asked for, or nothing measures it."""
+    """Measured usage; None if it was not requested, or nothing measures it."""
     autoscalers: tuple[PodAutoscaler, ...] | None = None
     """HorizontalPodAutoscalers that scale an owner of pods, by namespace and name; None where they were not read."""
     machines_coming: Mapping[str, str] | None = None
@@ -525,18 +525,18 @@ class Snapshot:
     finished: Snapshot | None = None
     """The same cluster with only the pods that have ended; None if they were not requested.
 
-    They hold nothing, count nowhere, and nothing replaces them.
+    They occupy nothing, count nowhere, and are not replaced.
     """
     finished_phases: frozenset[str] = FINISHED
-    """The phases of pods that have ended which could be in it; a snapshot file may hold none of them."""
+    """The phases of finished pods that it may contain; a snapshot file may contain none."""
     server: str | None = None
     """The API server that a file names together with the time; None where it does not say when it was taken."""
     earlier_zones: tuple[str, ...] = ()
     """Zones that had nodes when earlier runs looked, or that the policy or a node group of the provider names."""
     ordered: frozenset[str] = frozenset()
-    """The nodes that a command empties or replaces: that they take no pods says nothing about their zone."""
+    """The nodes that a command empties or replaces: that they accept no pods does not mean that their zone is closed."""
     devices: Devices | None = None
-    """What the claims of pods ask for; None where no pod has any, or that was not read."""
+    """The requests of the claims of pods; None if no pod has claims, or they were not read."""
     same_architecture: bool = False
     """Whether the policy keeps pods on the architecture where those of their template are Ready."""
     eviction_requests: Mapping[str, EvictionRequest] | None = None
@@ -687,7 +687,7 @@ class Snapshot:
 
     @cached_property
     def gang_least(self) -> Mapping[GangKey, int]:
-        """Gang -> how many of its pods have to run, where all of them say the same. Other gangs need all of their pods."""
+        """Gang -> how many of its pods have to run, if all of them give the same number. Other gangs need all of their pods."""
         said: dict[GangKey, set[int | None]] = {}
         for cls in self.classes:
             if cls.gang:
@@ -699,7 +699,7 @@ class Snapshot:
         }
 
     def _least_of(self, cls: PodClass) -> int | None:
-        """Return the number of pods that the gang of ``cls`` needs: as its pods say, else as its PodGroup says."""
+        """Return the number of pods that the gang of ``cls`` needs: as given by its pods, else by its PodGroup."""
         group, said = self.group_of(cls), cls.membership.least
         return group.least if said is None and group is not None else said
 
@@ -709,10 +709,10 @@ class Snapshot:
         return None if named is None else self.pod_groups.get((cls.namespace, *named))
 
     def goes_alone(self, cls: PodClass) -> bool:
-        """Return whether pods of ``cls`` move one by one, whatever gang they name.
+        """Return whether pods of ``cls`` move one by one, even if they name a gang.
 
-        They do if the PodGroup allows it, or if one pod of the gang is enough. Then the scheduler lets in a single pod,
-        and Volcano takes any pod of such a gang as a victim (preemptableFn in pkg/scheduler/plugins/gang/gang.go).
+        They do if the PodGroup allows it, or if one pod of the gang is enough. Then the scheduler places single pods,
+        and Volcano accepts any pod of such a gang as a victim (preemptableFn in pkg/scheduler/plugins/gang/gang.go).
         """
         group, least = self.group_of(cls), self._least_of(cls)
         if group is not None and (group.alone or group.together):
@@ -787,7 +787,7 @@ class Snapshot:
     def method_of(self, cls: int, *, together: bool) -> Method:
         """Return how a pod of ``cls`` moves; ``together``: with others, all or none.
 
-        The API takes no requests for those, nor for pods that name a PodGroup of Kubernetes, even if they move alone.
+        The API rejects EvictionRequests for pods moved together, and for pods that name a PodGroup of Kubernetes.
         """
         of_class = self.classes[cls]
         if of_class.restarts:
@@ -824,10 +824,10 @@ class Snapshot:
         return format_duration(timedelta(seconds=math.floor(self.captured_at - moment)))
 
     def lost_pods(self) -> Bools:
-        """Return the pods (P,) on nodes that are not in the snapshot, and which would be created on others.
+        """Return the pods (P,) on nodes that are not in the snapshot, if they would be recreated on others.
 
-        Not those that terminate, nor those of DaemonSets: a node that was drained leaves these behind for a while. Only a
-        kubelet says that a pod runs: one that was made with the name of a node that never was counts for nothing.
+        Terminating pods and those of DaemonSets are not included: a removed node leaves these behind for a while. A pod counts
+        only if a kubelet has reported it as running: a pod created with the name of a node that never existed does not.
         """
         flags = self.pods.flags
         lost: Bools = ((flags & PodFlag.LOST_NODE) != 0) & ((flags & PodFlag.TERMINATING) == 0)
@@ -851,7 +851,7 @@ class Snapshot:
         return np.flatnonzero(refused & self.awaiting_a_node()).astype(np.int32)
 
     def pod_ref(self, pod: int) -> str:
-        """Return ``namespace/name`` of a pod; the name alone of what is in none."""
+        """Return ``namespace/name`` of a pod; only the name if it has no namespace."""
         namespace = self.classes[self.pods.cls[pod]].namespace
         return f"{namespace}/{self.pods.name[pod]}" if namespace else self.pods.name[pod]
 

@@ -2,7 +2,7 @@
 
 kube-scheduler compares neither: the kubelet of another operating system refuses the pod (``PodOSNotSupported``,
 ``pkg/kubelet/lifecycle/predicate.go``), and an image may not exist for another architecture. So a prediction may name
-such a node. Where a pod's nodeSelector or required node affinity names the label, kube-scheduler goes by that.
+such a node. If a pod's nodeSelector or required node affinity names the label, kube-scheduler applies it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rebalancer.wire.objects import SchedulingSpec
 OS_LABEL, ARCH_LABEL = "kubernetes.io/os", "kubernetes.io/arch"
 """Labels that each kubelet sets on its node."""
 LINUX = "linux"
-"""The operating system of pods that do not exist yet, where nothing says another."""
+"""The operating system of pods that do not exist yet, unless another one is given."""
 
 
 def required_keys(spec: SchedulingSpec) -> set[str]:
@@ -47,7 +47,7 @@ class NativeNodes:
         groups: Sequence[Sequence[Hashable]],
         ready: tuple[Int32s, Int32s],
     ) -> None:
-        """``asked`` (C,): the value that the pods of each class ask for, or empty.
+        """``asked`` (C,): the value that the pods of each class require, or empty.
 
         ``groups`` (C,): per class the sets of pods to which it belongs, the closest first. ``ready``: class and node
         of each Ready pod.
@@ -59,8 +59,8 @@ class NativeNodes:
     def foreign(self, cls: int) -> Bools | None:
         """Return the nodes (N,) of another value than pods of a class run on; None if there are none.
 
-        They run on the one that they ask for, else on those of the nodes where pods of the closest group are Ready. A
-        node without the label is none of another. The array is shared and read-only.
+        They run on the value that they require, else on those of the nodes where pods of the closest group are Ready. A
+        node without the label is never excluded. The array is shared and read-only.
         """
         return self.others(self.values_of(cls))
 

@@ -24,8 +24,8 @@ Amounts = dict[str, int]
 MAX_AMOUNT = 2**52
 """More than any node has of anything (4 PiB of memory). Larger amounts count as this one.
 
-The API admits quantities up to 2^63, and sums beyond: of a pod that no node could ever hold, but that must not
-keep a run from all others. Sums over the pods of a node stay within int64, and whole numbers within float64.
+The API admits quantities up to 2^63, and sums beyond: such a pod fits on no node, but must not prevent a run from
+handling all others. Sums over the pods of a node stay within int64, and whole numbers within float64.
 """
 
 # k8s.io/kubernetes/pkg/scheduler/util: what a container without a request counts for when scored.
@@ -57,7 +57,7 @@ def pod_requests(spec: SchedulingSpec, defaults: Mapping[str, int] | None = None
 
     Containers add up; init containers run one by one beside the sidecars started before them, so the
     larger of both phases counts (KEP-753); pod-level requests replace the sums (KEP-2837); overhead
-    comes on top. ``defaults`` stand in for container requests that are missing, as in the scheduler's
+    comes on top. ``defaults`` replace missing container requests, as in the scheduler's
     scoring (``DEFAULT_SCORED``). Source: ``k8s.io/component-helpers/resource.PodRequests``.
 
     Raises:
@@ -138,8 +138,8 @@ STATE_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 _NOT_READY_TAINTS = frozenset(
     f"node.kubernetes.io/{key}" for key in ("not-ready", "disk-pressure", "network-unavailable")
 )
-"""A node that has one is not ready, whatever its condition says (Cluster Autoscaler: ``GetReadinessState``). The first stays for a
-moment after the kubelet has said that it is."""
+"""A node that has one is not ready, whatever its condition says (Cluster Autoscaler: ``GetReadinessState``). The first one is
+removed a moment after the kubelet has reported that the node is ready."""
 
 
 def is_startup(taint: o.Taint, keys: Collection[str]) -> bool:
@@ -152,7 +152,7 @@ def is_startup(taint: o.Taint, keys: Collection[str]) -> bool:
 
 
 def find_starting(nodes: Nodes, now: float, keys: Collection[str]) -> Bools:
-    """Return the new nodes (N,) that are not ready for pods yet and that nobody has cordoned; ``keys``: see :func:`is_startup`."""
+    """Return the new nodes (N,) that are not ready for pods yet and are not cordoned; ``keys``: see :func:`is_startup`."""
     of_sets = np.array(
         [any(is_startup(one, keys) for one in of) for of in nodes.taint_sets] or [False]
     )

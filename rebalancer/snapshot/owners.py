@@ -37,7 +37,7 @@ _PER_NODE = ("DaemonSet", "Node")
 
 
 def why_no_surge(deployment: o.Workload) -> str:
-    """Return why fewer pods of a Deployment would be Ready during a rollout than it asks for; empty if none would be missing.
+    """Return why fewer pods of a Deployment than its replicas would be Ready during a rollout; empty if none would be missing.
 
     Source: ``k8s.io/kubernetes/pkg/controller/deployment/util: ResolveFenceposts``: shares of maxSurge are rounded
     up, those of maxUnavailable down.
@@ -81,7 +81,7 @@ def _pace_of(strategy: o.UpdateStrategy) -> tuple[int | str, int | str]:
 
 
 def _count_replicas(deployment: o.Workload) -> int:
-    """Return how many pods a Deployment asks for, at least one: with none it has no rollout."""
+    """Return the replicas of a Deployment, at least one: without pods it has no rollout."""
     return max(1, 1 if deployment.spec.replicas is None else deployment.spec.replicas)
 
 
@@ -94,10 +94,10 @@ def with_restarts(
 ) -> Snapshot:
     """Return the snapshot in which pods move by restarts if possible (``PodClass.restarts``).
 
-    These are the pods of single replicas (``singles``), and those of owners with a class in ``unevictable``, which no
-    eviction will ever take. A restart moves all pods of a Deployment: those of several replicas are one unit
+    These are the pods of single replicas (``singles``), and those of owners with a class in ``unevictable``, which can
+    never be evicted. A restart moves all pods of a Deployment: those of several replicas are one unit
     (``Membership.surge``). Replacements have a class of their own, equal to the template except for the hash. If a
-    restart is not possible, ``PodClass.cannot_surge`` says why. ``too_late``: class -> ``PodClass.too_late``.
+    restart is not possible, ``PodClass.cannot_surge`` is the reason. ``too_late``: class -> ``PodClass.too_late``.
     """
     classes = list(snapshot.classes)
     next_of: dict[int, int] = {}
@@ -330,7 +330,7 @@ class NoMemo(Memo):
 
 _INTERMEDIATE = ("ReplicaSet", "Job")
 _UNCOUNTED = ("Job", "CronJob", "DaemonSet", "Node")
-"""Kinds that no number of Ready pods is asked of."""
+"""Kinds without a required number of Ready pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +355,7 @@ class SeenPods:
     controllers: Sequence[PodController]
     """The direct controllers (ReplicaSets), one at least, in order of their first pod."""
     replica_sets: int
-    """How many of them have living pods."""
+    """The number of ReplicaSets with living pods."""
 
 
 class Ownership:
@@ -487,8 +487,8 @@ _READ_LATER = re.compile(
 def _fingerprint(workload: o.Workload) -> str:
     """Return a text that changes with the object and its pods' requests, but not with the number of replicas.
 
-    The generation would change each time an autoscaler sets the replicas. The memory of earlier and later versions holds
-    this text: equal templates have equal ones in all of them, whatever further fields a version reads.
+    The generation would change each time an autoscaler sets the replicas. The memory of earlier and later versions contains
+    this text: equal templates give equal texts in all of them, even if a version reads further fields.
     """
     template = workload.spec.template
     if template is None:
@@ -572,9 +572,9 @@ def is_of_template(labels: o.Labels, workload: o.Workload) -> bool:
 
 
 def keeps_revision(labels: o.Labels, workload: o.Workload) -> bool:
-    """Return whether a pod of a StatefulSet with ``labels`` is made again from an older template, as it was.
+    """Return whether a StatefulSet would recreate its pod with ``labels`` from an older template.
 
-    Pods below the partition stay at the current revision (pkg/controller/statefulset: newVersionedStatefulSetPod).
+    Pods below the partition keep the current revision (pkg/controller/statefulset: newVersionedStatefulSetPod).
     """
     if workload.kind != "StatefulSet" or labels.get(_REVISION) != workload.status.current_revision:
         return False

@@ -23,10 +23,10 @@ def named_groups(classes: Iterable[PodClass]) -> AbstractSet[PodGroupKey]:
 
 
 def groups_of_use(snapshot: Snapshot) -> AbstractSet[PodGroupKey]:
-    """Return the PodGroups that say something of the pods of ``snapshot``.
+    """Return the PodGroups that matter for the pods of ``snapshot``.
 
-    One of another project says how many pods have to run, which is no question of a gang of one pod, or of one whose pods say it
-    themselves. One of Kubernetes also says how the scheduler places its pods.
+    A PodGroup of another project has only the number of pods that have to run, which does not matter for a gang of one pod, or
+    if the pods give it themselves. A PodGroup of Kubernetes also affects how the scheduler places its pods.
     """
     return named_groups(cls for cls in snapshot.classes if _is_of_use(snapshot, cls))
 
@@ -80,9 +80,9 @@ def _of_others(one: o.PodGroupObject) -> PodGroup:
 
 
 def _has_parts(spec: o.PodGroupSpec) -> bool:
-    """Return whether parts of it have numbers of their own, so that no one number tells who may go.
+    """Return whether parts of it have numbers of their own, so that a single number cannot decide which pods may be evicted.
 
-    Volcano looks at those of a Job's tasks only where ``minMember`` is no less than their sum
+    Volcano checks the numbers of a Job's tasks only if ``minMember`` is not less than their sum
     (``JobInfo.CheckTaskReady`` in pkg/scheduler/api/job_info.go).
     """
     tasks = spec.min_task_member or {}

@@ -160,7 +160,7 @@ class PodTable:
         self._controllers: set[str] = set()
         self._state_ids: dict[PodState, int] = {}
         self._settled: SettledPods | None = None
-        """The pods as they are now, if they were asked for since they changed."""
+        """The table of the present pods, if it was requested since they changed."""
 
     @property
     def controllers(self) -> Container[str]:
@@ -233,7 +233,7 @@ class PodTable:
         return index
 
     def forget_keys(self) -> None:
-        """Drop the keys of the classes, which hold their bytes; no pod can be added afterwards."""
+        """Drop the keys of the classes, which use much memory; no pod can be added afterwards."""
         self._class_ids.clear()
 
     def settle(self) -> SettledPods:

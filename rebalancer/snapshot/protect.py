@@ -76,12 +76,12 @@ PASSING = sum(
 )
 """Protections that end by themselves."""
 UNSETTLED = _BIT["ownerUnsettled"]
-"""The one protection that does not hold for pods that are not Ready themselves, and are moved for it."""
+"""The one protection that does not apply to pods that are moved because they are not Ready themselves."""
 BY_GANG, BY_ROLLOUT = _BIT["gang"], _BIT["wholeRollout"]
 BY_UNIT = BY_GANG | BY_ROLLOUT
-"""Protections that do not hold where all pods of a gang go together, or all of a Deployment with its rollout."""
+"""Protections that do not apply if all pods of a gang are moved together, or all of a Deployment by its rollout."""
 ALONE = BY_UNIT | _BIT["singleReplica"] | _BIT["cannotSurge"]
-"""Protections that are about the move of one pod alone: a gang that goes together has a gap whatever its owners' replicas."""
+"""Protections that concern the move of a single pod: a gang that is moved together has a gap regardless of its owners' replicas."""
 NOT_RECREATED = "notRecreated"
 CANNOT_SURGE = "cannotSurge"
 JUST_SCALED = "justScaled"
@@ -124,7 +124,7 @@ ANNOTATED: Mapping[str, str] = {
     "preferNoEviction": "the descheduler's annotation `prefer-no-eviction` on it",
     IN_PROGRESS: "KubeVirt's annotation on it: a live migration is its answer to an eviction before; or an EvictionRequest",
 }
-"""Protection -> the annotation that asks for it."""
+"""Protection -> the annotation that requests it."""
 
 _ALL = Select()
 
@@ -250,7 +250,7 @@ def _unit_text(snapshot: Snapshot, cls: PodClass, name: str) -> str:
 
 
 def _need_of(snapshot: Snapshot, cls: PodClass) -> str:
-    """Return the end of a sentence with the number of pods that the gang of ``cls`` needs; empty if its kind says it already."""
+    """Return the end of a sentence with the number of pods that the gang of ``cls`` needs; empty if its kind implies it."""
     least = snapshot.gang_least.get((cls.namespace, cls.gang))
     if least is not None:
         return f"; it needs {count(least, 'pod')}"
@@ -395,7 +395,7 @@ def _resize_deferred(state: PodState) -> bool:
 
 
 def _time_protections(snapshot: Snapshot) -> Iterator[tuple[str, Floats]]:
-    """Yield (protection, seconds (C,) of a pod's life for which annotations ask for it)."""
+    """Yield (protection, seconds (C,) of a pod's life for which annotations request it)."""
     seconds_of: dict[str, Floats] = {}
     for index, cls in enumerate(snapshot.classes):
         for own in _opt_outs(snapshot, cls):

@@ -1,9 +1,9 @@
 """Replace the names in objects by pseudonyms: the HMAC of the name with a key that only the user has.
 
 The same name has the same pseudonym in all objects and snapshots, so that owners, selectors, volumes and images still
-match and plans stay the same; without the key a name can be neither read nor guessed.
+match and plans are equal; without the key a name can be neither read nor guessed.
 
-What stays is listed, and nothing else: the fields that the product reads (all others are dropped, so no key of a map that
+Only listed parts are kept readable: the fields that the product reads (all others are dropped, so no key of a map that
 is not listed here is kept), words of the API among their values, numbers, quantities and times, keys of labels and
 taints, uids, and names that exist in every cluster.
 """
@@ -94,7 +94,7 @@ _GROUPS = _words("apps autoscaling batch extensions policy")
 _KINDS = _words(
     "CronJob DaemonSet Deployment Job Node Pod ReplicaSet ReplicationController StatefulSet PodTemplate"
 )
-"""Kinds that stay readable also without an API group beside them."""
+"""Kinds that are kept readable even without an API group beside them."""
 _VERSION = re.compile(r"v\d+((alpha|beta)\d+)?", re.ASCII)
 _KUBELET = re.compile(r"v?\d+\.\d+(\.\d+)?", re.ASCII)
 _EVERYWHERE = _words(
@@ -125,7 +125,7 @@ _PUBLIC_DOMAINS = (
 )
 """Of labels, annotations and kinds whose words are no names of the user (KAI's annotation has no domain)."""
 _ORDINAL = re.compile(r"(.+)(-\d{1,6})", re.ASCII)
-"""As at the end of the names of StatefulSets' pods, whose order counts; it stays."""
+"""An ordinal at the end of the names of StatefulSets' pods, whose order matters; it is kept."""
 _ATTACHED = re.compile(r"(kubernetes\.io/csi/[^^]+\^)(.+)", re.ASCII)
 """A volume of a node's status, by its driver."""
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"
@@ -224,7 +224,7 @@ class Redactor:
         return self.pseudonym(name)
 
     def _fields(self, fields: Mapping[str, Any], *, plain: bool = False) -> dict[str, Any]:
-        """Return the known fields of an object or a part of it; ``plain``: it is of nodes, whose numbers stay."""
+        """Return the known fields of an object or a part of it; ``plain``: it belongs to a node, whose numbers are kept."""
         known = _known_fields()
         redacted = {
             key: self._field(key, value, plain=plain or key in _NODE_FIELDS)
@@ -337,7 +337,7 @@ class Redactor:
         return redacted
 
     def _annotations(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the annotations that are read; ours may hold text about objects, and stay only as plain values."""
+        """Return the annotations that are read; ours may contain text about objects, and are kept only as plain values."""
         kept: dict[str, Any] = {}
         for key, text in given.items():
             if key.startswith(OURS):

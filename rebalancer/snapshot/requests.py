@@ -1,4 +1,4 @@
-"""EvictionRequests (KEP-4563): each asks the responders of a pod to end it."""
+"""EvictionRequests (KEP-4563): each requests that the responders of a pod end it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from datetime import timedelta
 from rebalancer.base.durations import format_duration
 
 REQUESTER = "rebalancer/moves"
-"""The name of all runs in EvictionRequests: a later run goes on with the requests of an earlier one."""
+"""The name of all runs in EvictionRequests: a later run continues with the requests of an earlier one."""
 RESTS_FOR = timedelta(days=1)
-"""So long a pod is not asked for again whose responders did not end it in time."""
+"""Time before a new request for a pod whose responders did not end it in time."""
 COUNTS_FOR = timedelta(minutes=10)
-"""So long an open request is in flight where no policy says it: as long as a replacement that starts."""
+"""Time for which an open request counts as in flight without a policy: as long as a replacement that starts."""
 _PREFIX = "rebalancer-"
 
 
@@ -31,7 +31,7 @@ class EvictionRequest:
     pod_uid: str
     requester: str
     withdrawn: bool
-    """Its requester no longer wants the pod to end."""
+    """Whether its requester no longer wants the pod to end."""
     asked_at: float
     """Unix seconds; 0 for one that a run withdrew because it had to end, and that counts for nothing."""
     failed: str = ""
@@ -49,7 +49,7 @@ class EvictionRequest:
 
     @property
     def in_place_of(self) -> str:
-        """The uid of the pod for which we cannot ask, since an object of others has the name of our request; empty if there is none."""
+        """The uid of a pod that we cannot request, since an object of others has the name of our request; empty if there is none."""
         taken = self.name.startswith(_PREFIX) and not self.ours
         return self.name.removeprefix(_PREFIX) if taken else ""
 
@@ -63,7 +63,7 @@ class EvictionRequest:
         return abs(now - self.asked_at)
 
     def rests(self, now: float) -> bool:
-        """Return whether a run asked for the pod in vain lately, so that it is not asked for again now."""
+        """Return whether a recent request for the pod was unsuccessful, so that no new one is made now."""
         vain = self.ours and not (self.open or self.evicted)
         return vain and self.age(now) < RESTS_FOR.total_seconds()
 

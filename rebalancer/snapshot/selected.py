@@ -111,7 +111,7 @@ _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critic
 
 
 def priority_of_class(snapshot: Snapshot, name: str) -> int | None:
-    """Return the value of a PriorityClass: its own in a file, and as admission wrote it into pods; None if neither says it.
+    """Return the value of a PriorityClass: its own if it is in a file, else the one that admission wrote into pods; None if neither exists.
 
     If a class was recreated with another value, several may be known; the lowest is returned, as it selects fewer.
     """

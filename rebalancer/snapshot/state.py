@@ -6,8 +6,8 @@ Prediction and cost read it; only the planner changes it.
 A pod *lives* on its node until it is evicted: topology spread counts it, and it uses its requests lastingly. A pod
 *exists* until it is gone: (anti-)affinity counts it, and its requests are used. Each change consists of these two.
 
-What rules count is counted whenever they are asked, from the nodes of the pods of each class: selectors, anti-affinity
-terms, owners and host ports are all sets of classes.
+Rules count at each call, from the nodes of the pods of each class: selectors, anti-affinity terms, owners and host ports
+are all sets of classes.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _places(pods: Pods, some: Bools, classes: int) -> PodNodes:
 
 @dataclass(frozen=True, slots=True)
 class TerminatingPod:
-    """A victim that is still terminating: it holds resources and anti-affinity, but not spread."""
+    """A victim that is still terminating: it counts for resources and anti-affinity, but not for spread."""
 
     cls: int
     node: int
@@ -233,7 +233,7 @@ class ClusterState(ClassCounts):
         self._inverses = []
 
     def forget_inverses(self) -> None:
-        """End :meth:`keep_inverses`: what has changed stays."""
+        """End :meth:`keep_inverses`, and keep the changes."""
         self._inverses = None
 
     @property
@@ -279,7 +279,7 @@ class ClusterState(ClassCounts):
         self._live(victim.cls, victim.node, +1)
 
     def linger(self, cls: int, node: int) -> TerminatingPod:
-        """Add a terminating pod that the snapshot does not contain; it stays until :meth:`reap`."""
+        """Add a terminating pod that the snapshot does not contain; it exists until :meth:`reap`."""
         victim = TerminatingPod(cls, node)
         place = len(self.terminating_pods)
         self._add_victim(place, victim)
@@ -368,7 +368,7 @@ class ClusterState(ClassCounts):
 
     @contextmanager
     def evicted(self, pod: int, *, gone: bool) -> Iterator[None]:
-        """Hold the state that the scheduler sees when it places the replacement of ``pod``.
+        """Keep the state, within a ``with`` block, that the scheduler sees when it places the replacement of ``pod``.
 
         The victim is terminating, or ``gone``.
         """
@@ -392,7 +392,7 @@ class ClusterState(ClassCounts):
 
     @contextmanager
     def without(self, terminating_pods: Sequence[TerminatingPod]) -> Iterator[None]:
-        """Hold the state in which some terminating pods are gone."""
+        """Keep the state, within a ``with`` block, in which some terminating pods are gone."""
         for victim in terminating_pods:
             self._seem_there(victim.cls, victim.node, -1)
         try:

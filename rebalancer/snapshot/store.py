@@ -5,10 +5,10 @@ the API server sent: in protobuf (``.pb``, a ``PodList`` and so on of ``k8s.io/a
 JSON, an object on each line. Members that are not in the manifest do not belong to the snapshot. A single JSON list
 is a snapshot file, too; its annotations may contain the manifest.
 
-Left out, since nothing reads it and it may hold secrets: ``managedFields``; annotations but those that are read
+Omitted, since nothing reads it and it may contain secrets: ``managedFields``; annotations but those that are read
 (``rebalancer.wire.annotations``); of all containers the command, its arguments, the environment, probes and hooks; and
-what containers said when they ended (``lastState``, and ``message`` of their state); and what Events say. Of containers and their statuses
-what is kept is listed here, as in ``stored.proto``: what Kubernetes adds is left out until it is read.
+the messages of containers that ended (``lastState``, and ``message`` of their state), and of Events. For containers and their
+statuses, the kept fields are listed here, as in ``stored.proto``: new fields of Kubernetes are omitted until they are read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ API_VERSIONS = {one.kind: one.api_version for one in kinds.IN_SNAPSHOTS}
 
 METRICS = frozenset(one.kind for one in kinds.METRICS)
 ONCE_EMPTY = frozenset(one.kind for one in kinds.IN_SNAPSHOTS if one.empty_counts)
-"""Kinds of which an empty list is not the same as none."""
+"""Kinds for which an empty list differs from a missing one."""
 ASKED_FOR = API_VERSIONS.keys() - {one.kind for one in kinds.LISTED}
 """Kinds that a file has only on request."""
 
@@ -59,7 +59,7 @@ class Capture:
     """Unix seconds by the server's clock."""
     version: tuple[int, int]
     resource_version: str
-    """Of the list of pods."""
+    """The version of the list of pods."""
     kinds: tuple[str, ...]
     """The kinds that were read. An object of one of them that the file lacks was not in the cluster."""
     source: str = ""
@@ -73,10 +73,10 @@ class StoredList(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
     kind: str
     file: str
-    """The member that holds it."""
+    """The member of the archive that contains it."""
     objects: int
     bytes: int
-    """Of the list, not compressed."""
+    """Bytes of the list, not compressed."""
 
     @property
     def in_protobuf(self) -> bool:
@@ -183,7 +183,7 @@ def json_head(kind: str) -> bytes:
 class SnapshotWriter:
     """A snapshot file being written, list after list; no list is kept in memory.
 
-    If the context is left before :meth:`close`, the file stays incomplete, and no reader accepts it.
+    If the context ends before :meth:`close`, the file is incomplete, and no reader accepts it.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -316,7 +316,7 @@ _Change = Callable[[_Fields], None]
 
 
 def _edit_field(fields: _Fields, name: str, change: _Change) -> None:
-    """Change the object in a field in place; a field that is absent or null stays so."""
+    """Change the object in a field in place; an absent or null field is not changed."""
     raw = fields.get(name)
     within = None if raw is None else msgspec.json.decode(raw, type=_Fields | None)
     if within is not None:
@@ -361,7 +361,7 @@ class _State(_Kept):
 
 
 class KeptContainerStatus(_Kept):
-    """What is kept of the status of a container."""
+    """The kept fields of the status of a container."""
 
     name: Raw = _OPTIONAL
     state: _State | None = _OPTIONAL
@@ -380,7 +380,7 @@ class KeptContainerStatus(_Kept):
 
 
 class KeptContainer(_Kept):
-    """What is kept of a container."""
+    """The kept fields of a container."""
 
     name: Raw = _OPTIONAL
     image: Raw = _OPTIONAL
@@ -402,7 +402,7 @@ class KeptContainer(_Kept):
 
 
 class KeptEphemeralContainer(KeptContainer):
-    """What is kept of an ephemeral container."""
+    """The kept fields of an ephemeral container."""
 
     target_container_name: Raw = _OPTIONAL
 

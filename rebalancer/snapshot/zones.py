@@ -1,4 +1,4 @@
-"""Zones and their states; of a zone without nodes the cluster's storage or an earlier run says that it exists."""
+"""Zones and their states; a zone without nodes is known from the cluster's storage or an earlier run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FEWEST_CLOSED = 2
 _FEWEST_OPEN = 2
 """So many open nodes of a group show that its zone is not being closed; one may have been left out by mistake."""
 _MAX_REPLACED = 3
-"""Nodes about to go, or old ones, for each open node. Where there are more, the open nodes do not replace them."""
+"""Largest number of leaving or old nodes for each open node. With more, the open nodes are not their replacements."""
 _FEW_ZONES = 10
 """A region has no more. Where there are more, a zone is a rack or a node, and one closed node is work on a node."""
 _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -45,11 +45,11 @@ class ZoneState(StrEnum):
 
     OPEN = "open"
     CLOSED = "closed"
-    """Most of its nodes take no new pods (cordoned, tainted by hand, NotReady, about to go), while pods are on them."""
+    """Most of its nodes accept no new pods (cordoned, tainted by hand, NotReady, leaving), while pods are on them."""
     EMPTY = "empty"
     """It has no node, though volumes, storage classes or an earlier run say that it exists."""
     BACK = "back"
-    """It takes new pods, and has none yet, while other zones have some."""
+    """It accepts new pods, and has none yet, while other zones have some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ def list_zones(snapshot: Snapshot) -> tuple[Zone, ...]:
 def _judge_zones(snapshot: Snapshot) -> list[Zone]:
     """Return the zones that have nodes, by name.
 
-    A zone is closed if more than half of its nodes take no new pods, at least two of these have pods that would be created
-    elsewhere, and some zone is not shut. The only node of a zone is enough where zones are few, unless it is about to
-    go: then its pods are moved. Load balancers may send such pods nothing any more while they stay Ready, as in a zonal shift.
+    A zone is closed if more than half of its nodes accept no new pods, at least two of these have pods that would be recreated
+    elsewhere, and some zone is not shut. The only node of a zone is enough if there are few zones, unless it is
+    leaving: then its pods are moved. Load balancers may send such pods no traffic although they are Ready, as in a zonal shift.
     """
     nodes, evidence = snapshot.nodes, _Evidence(snapshot)
     zone_of, names = nodes.labels.zones()
@@ -107,9 +107,9 @@ def _judge_zones(snapshot: Snapshot) -> list[Zone]:
 
 
 class _Evidence:
-    """What nodes that take no new pods say about their zone.
+    """What nodes that accept no new pods indicate about their zone.
 
-    Work on single nodes says nothing, because their pods serve until each has gone.
+    Work on single nodes indicates nothing, because their pods serve until each has been moved.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -126,7 +126,7 @@ class _Evidence:
             self._worked_on[row] |= any(one.kind in _WORK for one in notices)
         left_out = nodes.labels.column(NOT_BALANCED) != MISSING
         self._going = leaving | (by_hand & left_out)
-        """(N,) announced to go, or closed for an upgrade."""
+        """(N,) nodes whose removal is announced, or that are closed for an upgrade."""
         self._by_hand = by_hand
         """(N,) cordoned, or tainted since their pods came."""
         self._versions = _rank_versions(nodes.kubelet)
@@ -149,7 +149,7 @@ class _Evidence:
         return shut if is_shut else np.zeros(len(nodes), bool)
 
     def takes_pods(self, mine: Bools) -> bool:
-        """Return whether a node among ``mine`` (N,) takes most pods."""
+        """Return whether a node among ``mine`` (N,) accepts most pods."""
         return bool((mine & ~self._shut & self._takes_most).any())
 
     def _find_outdated(self, opened: Bools) -> Bools:
@@ -159,9 +159,9 @@ class _Evidence:
         return known & (self._versions < oldest) & self._by_hand
 
     def _has_open_group(self, counted: Bools, opened: Bools) -> bool:
-        """Return whether half of a node group in a zone takes pods, as it did when others there were closed.
+        """Return whether half of a node group in a zone accepts pods, as it did when others there were closed.
 
-        Who closes a zone closes all nodes that are there; nodes may join afterwards.
+        A zone is closed by closing all nodes that exist; nodes may join afterwards.
         """
         since = self._nodes.created[counted & self._shut].max(initial=0.0)
         were_there = opened & (self._nodes.created <= since)
@@ -240,7 +240,7 @@ class _TaintJudge:
         return _is_most(most, number > 0) and self._is_of_several(against)
 
     def _tolerate(self, keys: AbstractSet[str]) -> Bools:
-        """Return the pods (P,) with a toleration of one of these keys; the empty one stands for all taints."""
+        """Return the pods (P,) with a toleration of one of these keys; the empty key matches all taints."""
         of_class = [
             any(one.key in keys for one in of.spec.tolerations or ())
             for of in self._snapshot.classes
@@ -322,7 +322,7 @@ def _why_shut(snapshot: Snapshot, shut: Bools) -> str:
 
 
 def zones_without_nodes(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the zones that have no node, by name: volumes stand there, or are to be made, or an earlier run saw nodes."""
+    """Return the zones without nodes, by name: they have volumes, or volumes may be created there, or an earlier run saw nodes."""
     present = zones_with_nodes(snapshot)
     if not present:
         return ()
@@ -393,7 +393,7 @@ def _label_expressions(raw: Any) -> Sequence[dict[str, Any]]:
 
 
 def may_use_zone(spec: SchedulingSpec, zone: str) -> bool:
-    """Return whether nothing that a pod asks of its node's labels excludes ``zone``; of other labels nothing is known."""
+    """Return whether no condition of a pod on its node's labels excludes ``zone``; conditions on other labels are ignored."""
     if (spec.node_selector or {}).get(ZONE, zone) != zone:
         return False
     node = spec.affinity.node_affinity if spec.affinity is not None else None

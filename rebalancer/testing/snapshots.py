@@ -31,7 +31,7 @@ def snapshot_of(
     ``finished``: the phases of pods that have ended and are kept aside.
 
     Raises:
-        ValueError: an object is of a kind that no snapshot holds.
+        ValueError: an object is of a kind that snapshots do not contain.
     """
     by_kind: dict[str, list[Object]] = {}
     for item in objects:

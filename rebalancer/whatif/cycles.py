@@ -215,8 +215,6 @@ class _Simulated:
 
 
 class _Clock:
-    """The clock of a simulated cluster."""
-
     def __init__(self, world: SimulatedCluster) -> None:
         self._world = world
 
@@ -237,8 +235,6 @@ class _NoSignal(threading.Event):
 
 
 class _Waves:
-    """Progress that counts the waves."""
-
     def __init__(self) -> None:
         self.count = 0
 
@@ -274,7 +270,7 @@ class Cycle:
     """Unix seconds of the snapshot."""
     before: Mapping[str, Score]
     after: Mapping[str, Score]
-    """What the next run finds: where pods landed, not where they were expected."""
+    """The cluster at the next run: pods are where they landed, not where they were expected."""
     outcomes: tuple[Outcome, ...]
     waves: int
     pending: int
@@ -312,11 +308,11 @@ class Simulation:
     pods: int
     document: Document
     waiting: tuple[Waiting, ...] = ()
-    """The pods that no node takes at the end."""
+    """The pods that fit on no node at the end."""
     unmet: tuple[UnmetRule, ...] = ()
     """The rules that are unmet at the end, where no further run would move anything."""
     warnings: tuple[str, ...] = ()
-    """What the runs warned of, once each."""
+    """The warnings of the runs, each once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,9 +323,9 @@ class LoopPace:
     interval: float = 120.0
     """Seconds between two runs."""
     ready_after: Span = READY_AFTER
-    """From an eviction until the replacement is Ready."""
+    """Seconds from an eviction until the replacement is Ready."""
     waves: WavePace = field(default_factory=WavePace)
-    """How long a run waits between its waves."""
+    """The pauses of a run between its waves."""
     memory: bool = True
     """Remember from run to run; without it every run is the first."""
 
@@ -361,7 +357,7 @@ class Loop:
         self._document = Document()
         self._known_later: tuple[int, Planned, int] | None = None
         self.settled = world.snapshot
-        """The cluster as the first run sees it: pods that waited at the beginning are where a node takes them."""
+        """The cluster as the first run sees it: pods that waited at the beginning are placed if they fit."""
         self._changes = 0
         self._warnings: dict[str, None] = {}
 
@@ -537,15 +533,15 @@ class Conditions:
 
     cycles: int = 20
     ready_after: Span = READY_AFTER
-    """From an eviction until the replacement is Ready."""
+    """Seconds from an eviction until the replacement is Ready."""
     gone_after: Span = GONE_AFTER
-    """From an eviction until the victim is gone; it holds its place until then."""
+    """Seconds from an eviction until the victim is gone; it occupies its place until then."""
     apart: Span = APART
-    """From one eviction to the next in a wave."""
+    """Seconds from one eviction to the next in a wave."""
     memory: bool = True
-    """Remember from run to run."""
+    """Whether later runs remember earlier ones."""
     lifted: bool = False
-    """No limit per run and per hour."""
+    """Whether there is no limit per run and per hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,7 +551,7 @@ class Played:
     simulation: Simulation
     first: Snapshot
     settled: Snapshot
-    """As the first run sees it, see ``Loop.settled``."""
+    """The cluster as the first run sees it, see ``Loop.settled``."""
     last: Snapshot
 
 

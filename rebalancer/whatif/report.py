@@ -40,14 +40,14 @@ _LEAST = 0.001
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What the what-if changes do by themselves, before the first run."""
+    """The effects of the what-if changes by themselves, before the first run."""
 
     edits: Sequence[str]
     """The changes in words."""
     placed: Mapping[str, int]
     """Node -> pods that were recreated or added, and have it now; by name."""
     waiting: int
-    """Pods that no node takes."""
+    """Pods that fit on no node."""
     by_zone: Mapping[str, int]
     fullest: Fullest | None
     before: Fullest | None
@@ -72,12 +72,12 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Fullest:
-    """The node of which most is requested."""
+    """The node with the largest requested share."""
 
     node: str
     resource: str
     share: float
-    """Of what is allocatable."""
+    """The requested share of allocatable."""
 
     @property
     def words(self) -> str:
@@ -86,7 +86,7 @@ class Fullest:
 
 
 def what_if(steps: SimulatedSteps, edits: Sequence[str]) -> WhatIf | None:
-    """Return what the what-if changes do by themselves; None without a change."""
+    """Return the effects of the what-if changes by themselves; None without a change."""
     if not edits:
         return None
     changed, settled = steps.changed, steps.settled
@@ -277,7 +277,7 @@ def _score_words(score: Score) -> str:
 
 
 def _unmet_lines(simulation: Simulation) -> Iterator[str]:
-    """Yield which rules stay unmet at the end, and why, those of one reason together."""
+    """Yield which rules remain unmet at the end, and why, those of one reason together."""
     groups = group_rules(simulation.unmet)
     for group in groups[:_FEW]:
         why = f": {group.why}" if group.why else ""
@@ -359,7 +359,7 @@ class SimulatedSteps:
     in_file: Snapshot
     changed: Snapshot
     settled: Snapshot
-    """As the first run sees it: pods that waited are where a node takes them."""
+    """The cluster as the first run sees it: pods that waited are placed if they fit."""
     last: Snapshot
 
     def with_names(self) -> tuple[tuple[str, Snapshot], ...]:

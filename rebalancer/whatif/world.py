@@ -1,7 +1,7 @@
 """The simulated cluster: a snapshot that evictions change, with landings by the scheduler model.
 
 A replacement exists at once; a victim uses its resources for some time longer. Controllers are assumed to replace
-every pod; rollouts in progress stay as they are.
+every pod; rollouts in progress do not progress.
 """
 
 from __future__ import annotations
@@ -75,20 +75,18 @@ class _Wave:
 
 @dataclass(frozen=True, slots=True)
 class _Victim:
-    """A terminating pod, with its original data."""
-
     name: str
     uid: str
     cls: int
     node: int
     created: float
     gone: float
-    """When it lets go of its place."""
+    """When it releases its place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The pods of one owner that are pending at the end, and why no node takes them."""
+    """The pods of one owner that are pending at the end, and why they fit on no node."""
 
     owner: str
     pods: int
@@ -107,7 +105,7 @@ class SimulatedCluster:
         gone_after: Span = GONE_AFTER,
         apart: Span = APART,
     ) -> None:
-        """``random`` draws each landing from its distribution; None takes the most probable node.
+        """``random`` draws each landing from its distribution; None chooses the most probable node.
 
         ``gone_after``: seconds until a victim has left its node; ``apart``: seconds between two evictions of one
         wave. Both are drawn if landings are drawn, else their middle is used.
@@ -261,7 +259,7 @@ class SimulatedCluster:
     def restart(self, uid: str, starts: float) -> Replaced:
         """Restart the rollout of a pod: its replacement lands beside it, and is Ready after ``starts`` seconds.
 
-        If no node takes the replacement, the pod stays.
+        If the replacement fits on no node, nothing changes.
         """
         with self._of_wave().model.marking(self._marked):
             return self._replace_pod(uid, starts)

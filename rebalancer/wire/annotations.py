@@ -1,9 +1,9 @@
-"""The annotations that are read of any object. Snapshot files keep these and no others: what others say may be secret."""
+"""The annotations of objects that are read. Snapshot files keep only these: the content of others may be secret."""
 
 from rebalancer.wire.pods import ANNOTATION_NAMES
 
 OURS = "rebalancer/"
-"""How the names of our own begin."""
+"""Prefix of the names of our annotations."""
 REBOOTING = "weave.works/kured-reboot-in-progress"
 """Annotation of a node that kured drains, reboots and opens again (``--annotate-nodes``)."""
 STAYS = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
@@ -12,7 +12,7 @@ STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 """Annotation of a claim, from before the field ``storageClassName``."""
 
 READ = frozenset({*ANNOTATION_NAMES.values(), REBOOTING, STAYS, STORAGE_CLASS})
-"""Those that are read, beside our own."""
+"""The annotations that are read, beside our own."""
 
 
 def is_read(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 Source: ``k8s.io/kubernetes/pkg/controller/controller_utils.go: ActivePodsWithRanks.Less`` with its feature gates
 PodDeletionCost and LogarithmicScaleDown, both on by default since 1.22, in 1.36 and 1.37; the rank is that of
-``pkg/controller/replicaset/replica_set.go: getPodsRankedByRelatedPodsOnSameNode``. ReplicationControllers go by it, too.
+``pkg/controller/replicaset/replica_set.go: getPodsRankedByRelatedPodsOnSameNode``. It also applies to ReplicationControllers.
 
 Pods that were created in the same second, and became Ready in the same second, may be equal by all rules. The controller's
 sort is not stable, so that their order is open; here it is that of their uids.
@@ -27,7 +27,7 @@ _NANOSECONDS = 1e9
 
 
 class Replica(NamedTuple):
-    """What the controller compares of one pod."""
+    """The properties of one pod that the controller compares."""
 
     uid: str
     node: str
@@ -35,7 +35,7 @@ class Replica(NamedTuple):
     phase: str
     ready: bool
     cost: int
-    """See :func:`parse_deletion_cost`."""
+    """The deletion cost, see :func:`parse_deletion_cost`."""
     together: int
     """Active pods on its node of all ReplicaSets with the same controller, itself included."""
     ready_since: float
@@ -47,7 +47,7 @@ class Replica(NamedTuple):
 
 
 def parse_deletion_cost(text: str | None) -> int:
-    """Return the value of ``controller.kubernetes.io/pod-deletion-cost``; 0 for what is no int32, as the controller reads it.
+    """Return the value of ``controller.kubernetes.io/pod-deletion-cost``; 0 for text that is no int32, as in the controller.
 
     Source: ``pkg/apis/core/helper/helpers.go: GetDeletionCostFromPodAnnotations``: no plus sign, no leading zeros.
     """
@@ -58,7 +58,7 @@ def parse_deletion_cost(text: str | None) -> int:
 
 
 def read_replicas(pods: Sequence[Mapping[str, Any]]) -> list[Replica]:
-    """Return what the controller compares of the active pods of one ReplicaSet, objects as JSON; no other has its controller."""
+    """Return the compared properties of the active pods of one ReplicaSet, given as JSON; no other ReplicaSet has its controller."""
     together = Counter(pod["spec"].get("nodeName", "") for pod in pods)
     return [_read_replica(pod, together) for pod in pods]
 

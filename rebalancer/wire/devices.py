@@ -1,6 +1,6 @@
 """The objects of dynamic resource allocation (``resource.k8s.io/v1``), as far as predictions use them.
 
-What a field that is not modelled holds does not matter: its presence makes a pod Unpredicted, with its name.
+The content of a field that is not modelled does not matter: its presence makes a pod Unpredicted, and the field is named.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CelSelector(_Wire, frozen=True):
 
 class DeviceSelector(_Wire, frozen=True):
     cel: CelSelector | None = None
-    """None: a kind of selector that is newer than this model."""
+    """The CEL expression; None: a kind of selector that is newer than this model."""
 
 
 class DeviceToleration(_Wire, frozen=True):
@@ -35,7 +35,7 @@ class DeviceToleration(_Wire, frozen=True):
 
 class ExactRequest(_Wire, frozen=True):
     name: str = ""
-    """Of an alternative."""
+    """The name of an alternative."""
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] | None = None
     allocation_mode: str = ""
@@ -55,7 +55,7 @@ class DeviceRequest(_Wire, frozen=True):
 class DeviceConstraint(_Wire, frozen=True):
     requests: tuple[str, ...] | None = None
     match_attribute: str | None = None
-    """None: a kind of constraint that is not modelled."""
+    """The attribute; None: a kind of constraint that is not modelled."""
 
 
 class DeviceClaim(_Wire, frozen=True):
@@ -132,7 +132,7 @@ class DeviceTaint(_Wire, frozen=True):
 
 
 class DeviceAttribute(_Wire, frozen=True):
-    """One value of a device. None of them set: of a type that is newer than this model, such as a list."""
+    """One value of a device. If no field is set, its type is newer than this model, such as a list."""
 
     int_value: int | None = msgspec.field(default=None, name="int")
     bool_value: bool | None = msgspec.field(default=None, name="bool")
@@ -147,7 +147,7 @@ class DeviceCapacity(_Wire, frozen=True):
 class Device(_Wire, frozen=True):
     name: str = ""
     attributes: dict[str, DeviceAttribute] | None = None
-    """By name; one without a domain is of the driver's."""
+    """The attributes by name; a name without a domain is in the driver's."""
     capacity: dict[str, DeviceCapacity] | None = None
     taints: tuple[DeviceTaint, ...] | None = None
     node_name: str = ""
@@ -192,7 +192,7 @@ class DeviceTaintSelector(_Wire, frozen=True):
 
 class DeviceTaintRuleSpec(_Wire, frozen=True):
     device_selector: DeviceTaintSelector | None = None
-    """None: it matches no device."""
+    """The selector; None: it matches no device."""
     taint: DeviceTaint = DeviceTaint()
 
 

@@ -1,4 +1,4 @@
-"""The single table of kinds: what each is called, how it is decoded, when a run reads it, and what grants that.
+"""The single table of kinds: the name of each kind, how it is decoded, when a run reads it, and the right to do so.
 
 A kind is declared once, here. What is read, followed, stored in files, and needed as a right follows from the table; only what
 its objects become is elsewhere (``rebalancer.snapshot.build``).
@@ -16,20 +16,20 @@ from rebalancer.wire import objects as o
 
 
 class Read(enum.Enum):
-    """When runs read a kind of objects; files hold all but those that are never read."""
+    """When runs read a kind of objects; snapshot files contain all kinds but those that are never read."""
 
     ALWAYS = "always"
     """Beside the pods, in any order; and followed."""
     AFTER_PODS = "after-pods"
     """As soon as the pods are known, since most of these objects own none any more; and followed."""
     ASKED_FOR = "asked-for"
-    """As ``ALWAYS``, but only where the policy asks for it."""
+    """As ``ALWAYS``, but only if the policy needs it."""
     USAGE = "usage"
-    """Beside the others where usage is asked for; not followed."""
+    """Beside the others if usage is needed; not followed."""
     SELDOM = "seldom"
-    """By itself, where pods, nodes or the policy call for it; not followed."""
+    """Read in a request of its own, if pods, nodes or the policy need it; not followed."""
     FILES = "files"
-    """From files only: what a cluster has says the same."""
+    """From files only: a cluster has other objects with the same data."""
     NEVER = "never"
     """Not by runs as a list: commands read or write single objects."""
 
@@ -48,9 +48,9 @@ class Resource:
     """The struct of its objects; pods have a decoder of their own (``rebalancer.wire.pods``)."""
     read: Read = Read.NEVER
     empty_counts: bool = False
-    """Whether an empty list in a file says more than none."""
+    """Whether an empty list in a file means something else than a missing one."""
     in_protobuf: bool = False
-    """Whether it is asked for in protobuf: its objects come in numbers."""
+    """Whether it is requested in protobuf: there may be many of its objects."""
     chart_value: str = ""
     """The value of the chart that grants its rights; empty: the chart always grants them, or by the verb."""
 
@@ -122,14 +122,14 @@ AUTOSCALERS = _list(
 EVENTS = _list_seldom("Event", "events.k8s.io/v1", "events", o.PodEvent)
 _PODGROUPS: _How = {"decoded": o.PodGroupObject, "chart_value": "rbac.podGroups: true"}
 POD_GROUPS = _list_seldom("PodGroup", "scheduling.k8s.io/v1beta1", "podgroups", **_PODGROUPS)
-"""From 1.37 on; 1.36 serves ``v1alpha2``, both behind the gate GenericWorkload."""
+"""PodGroups of Kubernetes: from 1.37 on; 1.36 serves ``v1alpha2``, both behind the gate GenericWorkload."""
 COSCHEDULING_GROUPS = _list_seldom(
     "PodGroup", "scheduling.x-k8s.io/v1alpha1", "podgroups", **_PODGROUPS
 )
 OLDER_COSCHEDULING_GROUPS = _list_seldom(
     "PodGroup", "scheduling.sigs.k8s.io/v1alpha1", "podgroups", **_PODGROUPS
 )
-"""Koordinator's, too."""
+"""PodGroups of coscheduling before, and of Koordinator."""
 VOLCANO_GROUPS = _list_seldom(
     "PodGroup", "scheduling.volcano.sh/v1beta1", "podgroups", **_PODGROUPS
 )
@@ -163,7 +163,7 @@ PRIORITY_CLASSES = _list(
     namespaced=False,
     read=Read.FILES,
 )
-"""A cluster's pods say the value of their class."""
+"""Read from files only: a cluster's pods have the value of their class."""
 _DEVICES: _How = {"chart_value": "rbac.devices: true"}
 _list_seldom(
     "ResourceClaim", "resource.k8s.io/v1", "resourceclaims", devices.ResourceClaim, **_DEVICES
@@ -185,7 +185,7 @@ DEVICE_CLASSES = _list_seldom(
 DEVICE_TAINT_RULES = _list_seldom(
     "DeviceTaintRule", "resource.k8s.io/v1", "devicetaintrules", devices.DeviceTaintRule, **_DEVICES
 )
-"""From 1.37 on; 1.36 serves ``v1beta2`` where it is switched on."""
+"""DeviceTaintRules: from 1.37 on; 1.36 serves ``v1beta2`` if it is enabled."""
 _USAGE: _How = {"read": Read.USAGE, "chart_value": "rbac.usage: true"}
 NODE_METRICS = _list(
     "NodeMetrics",
@@ -216,7 +216,7 @@ EVICTION_REQUESTS = _declare(
     "evictionrequests",
     chart_value="rbac.evictionRequests: true",
 )
-"""From 1.37 on, behind the gate EvictionRequestAPI; what acts on them comes with 1.38."""
+"""From 1.37 on, behind the gate EvictionRequestAPI; controllers that act on them come with 1.38."""
 LEASES = _declare("Lease", "coordination.k8s.io/v1", "leases")
 CONFIG_MAPS = _declare("ConfigMap", "v1", "configmaps")
 
@@ -232,25 +232,25 @@ INDEPENDENT = tuple(one for one in _read(Read.ALWAYS) if one is not PODS)
 """Read beside the pods, in any order."""
 AFTER_PODS = _read(Read.AFTER_PODS)
 LISTED = (PODS, *INDEPENDENT, *AFTER_PODS)
-"""All that every snapshot is made of."""
+"""The kinds that are read for every snapshot."""
 ASKED_FOR = _read(Read.ASKED_FOR)
 METRICS = _read(Read.USAGE)
 ESSENTIAL = (PODS, NODES)
-"""Without these there is no snapshot; a server that does not serve another of them has none of it."""
+"""The kinds without which there is no snapshot; if another kind is not served, it has no objects."""
 ALL_POD_GROUPS = tuple(one for one in ALL if one.kind == POD_GROUPS.kind)
-"""The kinds of this name; each object says of which it is, and snapshot files hold them in one list."""
+"""The kinds of this name; each object names its own, and snapshot files contain them in one list."""
 IN_SNAPSHOTS = tuple(
     one
     for one in ALL
     if one.read is not Read.NEVER and (one is POD_GROUPS or one not in ALL_POD_GROUPS)
 )
-"""All that a snapshot may hold."""
+"""All kinds that a snapshot may contain."""
 KUBECTL_GET = f"kubectl get {','.join(one.plural for one in (*LISTED, AUTOSCALERS, PRIORITY_CLASSES))} -A -o json"
 """Prints all that a plan needs, as far as every cluster serves it."""
 KARPENTER = (NODE_CLAIMS, NODE_POOLS)
 """Read only where nodes are Karpenter's."""
 OF_DEVICES = tuple(one for one in ALL if one.group == DEVICE_CLASSES.group)
-"""Dynamic resource allocation; read only where pods have claims, or ask for what a DeviceClass may provide."""
+"""Dynamic resource allocation; read only if pods have claims, or request a resource that a DeviceClass may provide."""
 WORKLOADS = tuple(one.kind for one in ALL if one.decoded is o.Workload)
 """Kinds with a template of pods."""
 OWNING_KINDS = tuple(one.kind for one in AFTER_PODS)

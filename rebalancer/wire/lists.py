@@ -74,7 +74,7 @@ def in_words(error: msgspec.ValidationError) -> str:
 
 
 DECODED = {one.kind: one.decoded for one in kinds.ALL if one.decoded is not None}
-"""Kind -> struct, for all kinds but Pod, which goes its own way (``rebalancer.wire.pods``)."""
+"""Kind -> struct, for all kinds but Pod, which has a decoder of its own (``rebalancer.wire.pods``)."""
 
 
 class ListPage(Struct, Generic[T]):

@@ -29,11 +29,11 @@ NOT_BALANCED = "node.kubernetes.io/exclude-from-external-load-balancers"
 """Label of a node to which external load balancers send nothing. Upgrades set it, with a cordon, on the nodes to be replaced."""
 EFFECT = "PreferNoSchedule"
 STEER = "steer"
-"""Reason of marks that stand while one replacement is on its way."""
+"""Reason of marks that exist until one replacement is bound."""
 EMPTY = "empty"
-"""Reason of marks on nodes that are being emptied, or are to stay empty."""
+"""Reason of marks on nodes that are being emptied, or are to be kept empty."""
 PINS = "pins"
-"""Reason of marks on nodes that protected pods hold: a pod that starts anew by itself lands on a node that stays."""
+"""Reason of marks on nodes that protected pods pin: a pod that is recreated anyway then lands on another node."""
 KEYS = {STEER: "rebalancer/mark", EMPTY: "rebalancer/empty", PINS: "rebalancer/empty"}
 """Reason -> key of the taint."""
 KEY = KEYS[STEER]
@@ -42,7 +42,7 @@ _FORM = "%Y%m%dT%H%M%SZ"
 _VALUE = re.compile(r"([a-z]{1,20})\.(\d{8}T\d{6}Z)\.([0-9a-z]{1,20})\Z", re.ASCII)
 
 ANY_MARK = Taint(key=KEY, value=STEER, effect=EFFECT)
-"""Stands for every mark where tolerations are asked: none but an ``Exists`` tolerates a value that changes."""
+"""A taint that represents every mark in checks of tolerations: only ``Exists`` tolerates a value that changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Mark:
     """The parsed value of a mark."""
 
     reason: str
-    """Lower-case letters."""
+    """The reason in lower-case letters."""
     expires: float
     """Unix seconds, to the second: from then on any run removes it."""
     run: str
@@ -86,7 +86,7 @@ def is_mark(key: str, effect: str) -> bool:
 
 
 SCALE_IN = "rebalancer/scale-in"
-"""Of the annotation, and of the taint."""
+"""Key of the annotation, and of the taint."""
 TAINT = Taint(key=SCALE_IN, effect="NoSchedule")
 
 
@@ -111,11 +111,11 @@ class ScaleInRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     since: str
     """Since when it is unneeded, without a break."""
     at: str
-    """When the phase began."""
+    """Start of the phase."""
     by: str = ""
     """The process that brought it there."""
     uid: str = ""
-    """Of the Node: another one of its name is another machine."""
+    """Uid of the Node: another Node with its name is another machine."""
     cordoned: bool = False
     """Whether it was us who cordoned it."""
     excluded: bool = False
@@ -127,7 +127,7 @@ class ScaleInRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str = ""
     """Why its machine is to be terminated a second time; empty: it was requested once at most."""
     accepted: str = ""
-    """Of ``ending``: when the provider accepted the request; empty: no answer is known."""
+    """In the phase ``ending``: when the provider accepted the request; empty: no answer is known."""
 
     @property
     def value(self) -> str:

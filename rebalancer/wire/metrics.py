@@ -16,10 +16,10 @@ from rebalancer.wire.quantity import parse, parse_nano
 from rebalancer.wire.times import unix_seconds
 
 Measured = tuple[int | None, int | None]
-"""Nanocores of cpu, bytes of memory; None for what was not measured."""
+"""Nanocores of cpu, bytes of memory; None if not measured."""
 
 NOT_MEASURED = "rebalancer/not-measured"
-"""Annotation of a node: why what was answered of it is no measurement."""
+"""Annotation of a node: why its answer is not a valid measurement."""
 
 _MAX_AMOUNT = 2**53
 """Nine million cores, nine petabytes: what is more is no measurement, and would not add up in a float."""
@@ -80,7 +80,7 @@ class NodeMetrics(_Metrics, frozen=True):
     window: Any = None
     usage: Used | None = None
     shares: Shares | None = None
-    """In place of ``usage``."""
+    """Shares of each resource, in place of ``usage``."""
     since: Any = None
 
     @property

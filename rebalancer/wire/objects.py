@@ -14,7 +14,7 @@ from msgspec import Struct
 
 Labels = dict[str, str]
 DEFAULT_SCHEDULER = "default-scheduler"
-"""What the API server writes into ``spec.schedulerName`` where it is empty."""
+"""The value that the API server writes into an empty ``spec.schedulerName``."""
 
 
 class _Wire(Struct, rename="camel", frozen=True, kw_only=True, gc=False):
@@ -191,7 +191,7 @@ DISKS: dict[str, type[Disk]] = {
     "vsphereVolume": VsphereDisk,
     "portworxVolume": PortworxDisk,
 }
-"""Kind of volume that a pod may name without a claim -> what it says."""
+"""Kind of volume that a pod may name without a claim -> its identifying fields."""
 
 
 class EmptyDir(_Wire, frozen=True):
@@ -249,7 +249,7 @@ class GroupSchedulingPolicy(_Wire, frozen=True):
 
 
 class PodGroupSpec(_Wire, frozen=True):
-    """Of Kubernetes; the last fields are those of coscheduling, Volcano and KAI, of which none has those before them."""
+    """The spec of a PodGroup: of Kubernetes; the last fields are those of coscheduling, Volcano and KAI, which lack the others."""
 
     scheduling_policy: GroupSchedulingPolicy = GroupSchedulingPolicy()
     scheduling_constraints: dict[str, Any] | None = None
@@ -259,7 +259,7 @@ class PodGroupSpec(_Wire, frozen=True):
     """``Pod`` or ``PodGroup`` in 1.36; from 1.37 on ``single`` or ``all`` with an empty object."""
     min_member: int | None = None
     min_task_member: dict[str, int] | None = None
-    """Task of a Volcano Job -> so many of its pods have to run."""
+    """Task of a Volcano Job -> how many of its pods have to run."""
     sub_group_policy: tuple[Any, ...] | None = None
     """Volcano's parts of a PodGroup, each with a number of its own; ``sub_groups``: KAI's."""
     sub_groups: tuple[Any, ...] | None = None
@@ -287,7 +287,7 @@ class PodOS(_Wire, frozen=True):
 
 
 class EvictionResponder(_Wire, frozen=True):
-    """What ends a pod once an EvictionRequest asks for it (KEP-4563); the highest priority is asked first."""
+    """A component that ends a pod on an EvictionRequest (KEP-4563); the highest priority comes first."""
 
     name: str = ""
     priority: int | None = None
@@ -447,7 +447,7 @@ class PodTemplateObject(_Wire, frozen=True):
 
 
 class BufferReference(_Wire, frozen=True):
-    """What a CapacityBuffer names, in its own namespace."""
+    """A reference of a CapacityBuffer to an object in its own namespace."""
 
     name: str = ""
     kind: str = ""
@@ -552,9 +552,9 @@ class WorkloadSpec(_Wire, frozen=True):
     backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
     update_strategy: UpdateStrategy | None = None
-    """Of a StatefulSet."""
+    """The strategy of a StatefulSet."""
     strategy: UpdateStrategy | None = None
-    """Of a Deployment."""
+    """The strategy of a Deployment."""
 
 
 class WorkloadStatus(_Wire, frozen=True):
@@ -564,7 +564,7 @@ class WorkloadStatus(_Wire, frozen=True):
     available_replicas: int = 0
     failed: int = 0
     succeeded: int = 0
-    """Of a Job: its pods that have failed, and that have succeeded."""
+    """Number of a Job's pods that have succeeded; ``failed``: of those that have failed."""
     observed_generation: int = 0
     current_revision: str = ""
     update_revision: str = ""

@@ -21,9 +21,9 @@ class OptOut(NamedTuple):
     protection: str
     """Name of the protection (``rebalancer.snapshot.protect.NAMES``)."""
     text: str
-    """The annotation as it stands there."""
+    """The annotation as it is written."""
     seconds: float = math.inf
-    """How long it protects from the pod's start."""
+    """Seconds from the pod's start for which it protects."""
     until: float = math.inf
     """Until when it protects (Unix seconds)."""
     understood: bool = True

@@ -28,7 +28,7 @@ Amounts = Mapping[str, str | int | float]
 
 
 def is_infeasible(kind: str, reason: str) -> bool:
-    """Return whether a condition of a pod says that its node can never grant the resize."""
+    """Return whether a condition of a pod reports that its node can never grant the resize."""
     return kind == "PodResizePending" and reason == "Infeasible"
 
 
@@ -41,8 +41,8 @@ def count_resized(
 ) -> ResourceRequirements | None:
     """Return the resources of a spec with the requests that count; None if they count as they are.
 
-    The largest of those ``asked`` for, in effect and allocated count, by resource. What is asked for does not where it
-    is ``infeasible``: else whoever may resize a pod could fill a node on paper.
+    The largest of the desired (``asked``), effective and allocated requests counts, by resource. A desired request does
+    not count if it is ``infeasible``: else a user with the right to resize a pod could make a node look full.
     """
     if actual is None:
         return None
@@ -83,7 +83,7 @@ class ContainerState(NamedTuple):
     terminated: str
     """Reason of its state terminated, empty if it has none."""
     exit_code: int | None
-    """None unless its state is terminated."""
+    """The exit code; None unless the container is terminated."""
 
 
 class PodCondition(NamedTuple):
@@ -139,7 +139,7 @@ class PodState(NamedTuple):
 
 
 RUNNING = PodState("Running", "")
-"""The state of a pod that runs and of which there is nothing to say."""
+"""The state of a pod that runs without anything noteworthy."""
 
 _OF_EVERY_POD = frozenset(
     {"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"}
@@ -170,7 +170,7 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 OUR_DELETION_COST = "rebalancer/deletion-cost"
 """The deletion cost that we wrote: where the two differ, somebody else wrote the other."""
 FINISHED = frozenset({"Succeeded", "Failed"})
-"""The phases of pods that have ended: they hold nothing on their node."""
+"""The phases of pods that have ended: they occupy nothing on their node."""
 _NULL = Raw(b"null")
 T = TypeVar("T")
 
@@ -240,7 +240,7 @@ class PodRecord(NamedTuple):
     node: str
     created: float
     ready_since: float
-    """Unix seconds of the newest change of the Ready condition, whatever it is now; 0 if none."""
+    """Unix seconds of the newest change of the Ready condition, in either direction; 0 if none."""
     deleting: bool
     phase: str
     ready: bool
@@ -255,7 +255,7 @@ class PodRecord(NamedTuple):
     spec: Callable[[], tuple[o.Labels, o.SchedulingSpec]]
     state: PodState = RUNNING
     as_created: bool = False
-    """Whether its spec is known to be what admission let in: never resized in place, for one."""
+    """Whether its spec is known to be unchanged since admission: never resized in place, for example."""
 
 
 def is_as_created(generation: int, *, deleting: bool) -> bool:

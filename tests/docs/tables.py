@@ -9,9 +9,15 @@ from typing import Any
 
 from rebalancer.cli import _EPILOG
 from rebalancer.explain.text import member_texts
-from rebalancer.machines.capacity.codes import GroupCode, PodCode, RemovalCode, ScaleInCode
-from rebalancer.machines.capacity.scale_out import ScaleOutCode
-from rebalancer.machines.drain.preflight import DrainVerdict
+from rebalancer.machines.reasons import (
+    DrainVerdict,
+    FateReason,
+    GroupCode,
+    PodCode,
+    RemovalCode,
+    ScaleInCode,
+    ScaleOutCode,
+)
 from rebalancer.plan.plan import Code, NodeCode, Status
 from rebalancer.planner.settings import THRESHOLDS
 from rebalancer.policy.cluster import Expander
@@ -199,6 +205,7 @@ CODES = {
     "node-codes": NodeCode,
     "outcomes": Status,
     "verdicts": DrainVerdict,
+    "fate-reasons": FateReason,
     "removal-codes": RemovalCode,
     "pending-codes": PodCode,
     "group-codes": GroupCode,

@@ -186,7 +186,7 @@ class Api:
         self._store, self._access, self._version = store, access, version
         self.pager = Pager(store)
         self.actions: dict[str, Callable[[], Json]] = {}
-        """What a POST to a path beside Kubernetes' own does; it takes the store's lock itself."""
+        """Path beside Kubernetes' own -> the handler of a POST to it, which acquires the store's lock itself."""
 
     def answer(self, request: HttpRequest) -> Reply:
         """Return the answer to a request; a refusal is an answer with a Status object."""

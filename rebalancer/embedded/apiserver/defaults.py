@@ -189,7 +189,7 @@ _WORKLOADS: Mapping[Kind, Json] = {
 def complete(kind: Kind, obj: Json) -> None:
     """Fill in the defaults of a workload that is stored, in place; other kinds are not changed.
 
-    ``kubectl`` sends ``strategy: {}`` where nothing was said of it.
+    ``kubectl`` sends ``strategy: {}`` if none was given.
     """
     if kind in _WORKLOADS and isinstance(spec := obj.get("spec"), dict):
         _fill_in(spec, _WORKLOADS[kind])

@@ -1,10 +1,10 @@
-"""What kubectl asks besides objects: version, groups and resources, and lists as tables.
+"""What kubectl requests besides objects: version, groups and resources, and lists as tables.
 
 The columns are those of the server's own printers that matter here (``k8s.io/kubernetes/pkg/printers/internalversion``); a
 node's zone is ours. Of other kinds kubectl prints name and age by itself.
 
-Of ``/openapi/v3`` there is the part by which kubectl learns that a server itself looks at the fields of a manifest.
-Without it ``kubectl create`` and ``apply`` want the whole schema, unless they are called with ``--validate=false``. The
+Of ``/openapi/v3`` there is the part by which kubectl learns that a server itself validates the fields of a manifest.
+Without it ``kubectl create`` and ``apply`` need the whole schema, unless they are called with ``--validate=false``. The
 embedded server keeps fields that it does not know; it refuses none.
 """
 
@@ -21,7 +21,7 @@ from rebalancer.embedded.manifests import ZONE
 from rebalancer.wire.times import unix_seconds
 
 BUILD = "+embedded"
-"""How the server's version ends, by which it is known."""
+"""The end of the server's version, which identifies the embedded cluster."""
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
 _SHORT = {

@@ -4,7 +4,7 @@ Source: ``k8s.io/apiserver/pkg/registry/rest/delete.go: BeforeDelete`` and
 ``k8s.io/kubernetes/pkg/registry/core/pod/strategy.go: CheckGracefulDelete``.
 
 Source: ``k8s.io/kubernetes/pkg/registry/core/pod/storage/eviction.go``. Pods that are pending,
-finished or terminating are evicted whatever their budget says. A disruption is taken off the budget before
+finished or terminating are evicted whatever their budget says. A disruption is subtracted from the budget before
 the uid precondition is checked.
 """
 
@@ -33,8 +33,8 @@ from rebalancer.wire.times import rfc3339, unix_seconds
 def delete(store: Store, kind: Kind, obj: Json, options: Mapping[str, Any]) -> Json:
     """Delete an object, or mark it as being deleted; return its last state.
 
-    A pod on a node is only marked: its kubelet removes it after the grace period. 409 where a precondition
-    does not hold.
+    A pod on a node is only marked: its kubelet removes it after the grace period. 409 if a precondition
+    is not met.
     """
     check_preconditions(kind, obj, options.get("preconditions") or {})
     if "All" in (options.get("dryRun") or ()):

@@ -105,7 +105,7 @@ KINDS = (
 ACCESS_REVIEW = Kind(
     "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews"
 )
-"""Answered, never stored."""
+"""The kind of access reviews, which are answered and never stored."""
 
 BY_ROOT: Mapping[tuple[str, str], Kind] = MappingProxyType({(k.root, k.plural): k for k in KINDS})
 BY_NAME: Mapping[tuple[str, str], Kind] = MappingProxyType(
@@ -239,7 +239,7 @@ def already_exists(kind: Kind, name: str) -> ApiError:
 
 
 def conflict(kind: Kind, name: str, why: str) -> ApiError:
-    """409: a precondition or resourceVersion does not hold."""
+    """409: a precondition or resourceVersion does not match."""
     message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
     return ApiError(409, "Conflict", message, _detail(kind, name))
 

@@ -25,7 +25,7 @@ from rebalancer.wire.times import rfc3339
 class EmbeddedClock:
     """Unix seconds of the cluster.
 
-    Without a ``source``, time stands still until :meth:`set`. With one (``time.time``), it runs at the
+    Without a ``source``, the time does not change until :meth:`set`. With one (``time.time``), it runs at the
     source's pace from ``start``: a cluster can begin an hour in the past and catch up.
     """
 
@@ -43,7 +43,7 @@ class EmbeddedClock:
         return self._base + (self._source() if self._source else 0.0)
 
     def set(self, to: float) -> None:
-        """Advance the time to ``to``; it never goes back."""
+        """Advance the time to ``to``; it never decreases."""
         self._base += max(0.0, to - self.now())
 
     def lag(self) -> float:
@@ -152,7 +152,7 @@ class Store:
     # -- writing -----------------------------------------------------------------------------------
 
     def create(self, kind: Kind, namespace: str, made: Json) -> Json:
-        """Store a new object; 409 if its name exists. The store takes ``made`` over: callers must not change it."""
+        """Store a new object; 409 if its name exists. The store owns ``made`` from then on: callers must not change it."""
         metadata = made["metadata"]
         name = metadata.get("name") or self.generate_name(kind, namespace, metadata["generateName"])
         if (namespace, name) in self._objects.get(kind, {}):
@@ -207,8 +207,8 @@ class Store:
     ) -> Json:
         """Apply ``change`` to a copy of an object and store that, status included.
 
-        For controllers: with ``anything``, fields that clients cannot write (deletion times) may change and the
-        generation stays.
+        For controllers: with ``anything``, fields that clients cannot write (deletion times) may change, and the
+        generation does not.
         """
         new = clone(obj)
         change(new)

@@ -141,7 +141,7 @@ class Deployments(WorkloadController):
         self._shrink(self._sets(deployment), newest["metadata"]["name"], replicas - unavailable)
 
     def _shrink(self, sets: Sequence[Json], newest: str, least: int) -> None:
-        """Scale the old ReplicaSets down while ``least`` pods stay available, unready pods first."""
+        """Scale the old ReplicaSets down, unready pods first, so that ``least`` pods remain available."""
         old = [s for s in sets if s["metadata"]["name"] != newest and s["spec"]["replicas"]]
         spare = sum(s["status"].get("availableReplicas", 0) for s in sets) - least
         for replica_set in old:
@@ -441,12 +441,12 @@ class DaemonSets(WorkloadController):
 
 
 class DaemonFit(enum.Enum):
-    """What a DaemonSet does on a node (``daemon_controller.go``: ``NodeShouldRunDaemonPod``)."""
+    """Whether a DaemonSet runs a pod on a node (``daemon_controller.go``: ``NodeShouldRunDaemonPod``)."""
 
     RUNS = "runs"
     """It has a pod there."""
     STAYS = "stays"
-    """A pod that runs there stays, and none is created: a taint ``NoSchedule`` is not tolerated."""
+    """A pod that runs there is kept, and none is created: a taint ``NoSchedule`` is not tolerated."""
     NONE = "none"
     """It has no pod there."""
 

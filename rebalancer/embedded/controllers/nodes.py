@@ -27,7 +27,7 @@ from rebalancer.wire.pods import FINISHED
 from rebalancer.wire.times import unix_seconds
 
 READY_AFTER = "rebalancer.test/ready-after"
-"""On a pod: a Go duration ("5s") from its binding until it is Ready."""
+"""Annotation on a pod: a Go duration ("5s") from its binding until it is Ready."""
 NEVER_READY = "rebalancer.test/never-ready"
 """On a pod: "true" makes it Running but not Ready; may be set and removed while it runs."""
 NEVER_ENDS = "rebalancer.test/never-ends"
@@ -35,7 +35,7 @@ NEVER_ENDS = "rebalancer.test/never-ends"
 COMPLETE_AFTER = "rebalancer.test/complete-after"
 """On a pod: a Go duration from its start until it completes; pods of Jobs also complete without it."""
 FAILS = "rebalancer.test/fails"
-"""On a pod that completes: "true" makes it fail."""
+"""Annotation on a pod that completes: "true" makes it fail."""
 NODE_NOT_READY = "rebalancer.test/not-ready"
 """On a node: "true" makes its kubelet report NotReady; may be set and removed."""
 NODE_LOST = "rebalancer.test/lost"
@@ -131,7 +131,7 @@ class PodKubelets(Controller):
                     self.note((pod["metadata"]["namespace"], pod["metadata"]["name"]))
 
     def sync(self, key: Key) -> None:
-        """Take the pod's next step, or set a timer for it."""
+        """Do the pod's next step, or set a timer for it."""
         pod = self.store.find(POD, *key)
         if pod is None or not self._node_is_ready(pod):
             return

@@ -1,4 +1,4 @@
-"""What workload controllers share: their loop, and pods created from templates, counted and ordered; and PodDisruptionBudgets."""
+"""Shared code of workload controllers: their loop, and pods created from templates, counted and ordered; and PodDisruptionBudgets."""
 
 from __future__ import annotations
 

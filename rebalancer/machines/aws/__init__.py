@@ -1,4 +1,4 @@
 """AWS only: the metadata of an instance, and calls of AWS services.
 
-A module is imported only if a command or a policy asks for it; calls of AWS services need the extra ``aws`` (boto3).
+A module is imported only if a command or a policy needs it; calls of AWS services need the extra ``aws`` (boto3).
 """

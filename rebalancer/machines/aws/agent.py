@@ -2,7 +2,7 @@
 
 It writes one annotation of its own Node and nothing else. Other components decide what follows from it.
 
-The metadata service (IMDS) is asked by version 2 only. A token is requested by PUT, and sent in a header of every GET; see "Use the Instance Metadata Service" in the user
+The metadata service (IMDS) is read by version 2 only. A token is requested by PUT, and sent in a header of every GET; see "Use the Instance Metadata Service" in the user
 guide of EC2. There is no fallback to version 1, which has no token: an instance with version 1 only is refused.
 
 The formats are those of the user guides of EC2 ("Spot Instance interruption notices", "EC2 instance rebalance
@@ -31,7 +31,7 @@ from rebalancer.wire.times import rfc3339, unix_seconds
 ADDRESS = "http://169.254.169.254"
 
 TOKEN_SECONDS = 3600
-"""How long a token is to last; the service allows 1 to 21600."""
+"""Lifetime of a token in seconds; the service allows 1 to 21600."""
 _SPARE = 60.0
 """Seconds before its end at which a token is replaced."""
 _TIMEOUT = 2.0
@@ -41,7 +41,7 @@ _MAX_BYTES = 1 << 18
 
 
 class ImdsError(Exception):
-    """The metadata could not be read; the message says why, and contains no token."""
+    """The metadata could not be read; the message has the reason, and contains no token."""
 
 
 class Imds:
@@ -117,7 +117,7 @@ MAINTENANCE = "meta-data/events/maintenance/scheduled"
 LIFECYCLE = "meta-data/autoscaling/target-lifecycle-state"
 
 _WARMED = "Warmed:"
-"""How the target lifecycle states of machines begin that are in a warm pool, or go there."""
+"""Prefix of the target lifecycle states of machines that are in a warm pool, or enter it."""
 
 OURS = "imds/"
 """Prefix of the ids of these notices."""
@@ -273,11 +273,11 @@ _PATHS: dict[str, Callable[[str, str], tuple[NodeNotice, ...]]] = {
 _MAX_WAIT = 30.0
 """Seconds between two attempts, however often they failed: a notice may leave two minutes in all."""
 _LOOK_AGAIN = 60.0
-"""Seconds after which it is looked whether the annotation of a standing notice is still there."""
+"""Seconds between checks that the annotation of a valid notice still exists."""
 
 
 class Agent:
-    """Keeps the notice annotation of one Node equal to what the instance metadata says, until ``stop``."""
+    """Keeps the notice annotation of one Node equal to the notice in the instance metadata, until ``stop``."""
 
     def __init__(
         self, node: str, imds: Imds, client: Client, stop: Stop, say: Callable[[str], None]
@@ -311,7 +311,7 @@ class Agent:
         """Read the metadata once, and write the annotation if it has changed.
 
         Raises:
-            ImdsError: not all metadata could be read; a notice from an unreadable path stays.
+            ImdsError: not all metadata could be read; a notice from an unreadable path is kept.
             ClusterReadError: the Node could not be read or written.
         """
         unread = self._notices.read()

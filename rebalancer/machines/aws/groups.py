@@ -6,7 +6,7 @@ TerminateInstanceInAutoScalingGroup. Of a group only its desired capacity is eve
 work on it one tag, and which of its processes are suspended (``rebalancer.machines.aws.outdated``).
 
 The system reserves what EKS's AMIs configure (amazon-eks-ami, ``nodeadm``: kubeReserved): 11 MiB for each pod and
-255 MiB, 6, 1, 0.5 and 0.25 % of the processors; 100 MiB stay free (evictionHard). An instance has less memory than
+255 MiB, 6, 1, 0.5 and 0.25 % of the processors; 100 MiB are kept spare (evictionHard). An instance has less memory than
 its type states: 7.5 % less is Karpenter's default (VM_MEMORY_OVERHEAD_PERCENT).
 """
 
@@ -76,7 +76,7 @@ def allocatable(described: Mapping[str, Any]) -> dict[str, str]:
 
 
 def capacity_of(described: Mapping[str, Any]) -> dict[str, str]:
-    """Return resource -> quantity of what a machine of the type has."""
+    """Return resource -> quantity of a machine of the type."""
     return {
         "cpu": str(described["VCpuInfo"]["DefaultVCpus"]),
         "memory": f"{described['MemoryInfo']['SizeInMiB']}Mi",
@@ -115,14 +115,14 @@ CALLS = (
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeLaunchTemplateVersions",
 )
-"""What the role needs for reports, as IAM names it."""
+"""The permissions that the role needs for reports, by their names in IAM."""
 ACTIVITIES = "autoscaling:DescribeScalingActivities"
-"""What it needs besides where machines are added, to see launches that fail, and those in progress."""
+"""The further permissions for seeing failed launches, and launches in progress."""
 ACTS = (
     "autoscaling:SetDesiredCapacity",
     "autoscaling:TerminateInstanceInAutoScalingGroup",
 )
-"""What it needs besides where machines are added, and removed."""
+"""The further permissions for adding and removing machines."""
 _TEMPLATE = "k8s.io/cluster-autoscaler/node-template/"
 _NAMES = 50
 """Most names in one DescribeAutoScalingGroups (its API reference)."""
@@ -288,7 +288,7 @@ class AutoScalingGroups:
         return frozenset(one for one in group.instances if one.rpartition("/")[2] in ids)
 
     def find_launches(self, group: NodeGroup) -> Mapping[str, float]:
-        """Return when each instance was first launched. What was read once is not asked for again."""
+        """Return when each instance was first launched. Each time is read only once."""
         ids = {one: one.rpartition("/")[2] for one in group.instances}
         unknown = sorted(set(ids.values()) - self._launched.keys())
         with _asking(f"{group.name}: {INSTANCES}"):
@@ -357,7 +357,7 @@ class AutoScalingGroups:
     def _instance_type(self, group: Mapping[str, Any]) -> str | None:
         """Return the instance type of a group, the first if there are several; None if unknown.
 
-        Cluster Autoscaler also takes the first.
+        Cluster Autoscaler also uses the first.
         """
         mixed = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
         for override in mixed.get("Overrides", ()):

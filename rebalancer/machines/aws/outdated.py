@@ -1,8 +1,8 @@
-"""What a new instance of an Auto Scaling group would be, and which instances are not that.
+"""The template of new instances of an Auto Scaling group, and the instances that differ from it.
 
-Groups name a launch template and a version, or ``$Latest`` and ``$Default``; each instance says from which version it
-was launched. A group with a mixed instances policy may name several templates: an instance of any of them is current. An
-image may stand in the template as a parameter of Systems Manager, whose value EC2 returns (``ResolveAlias``): then new
+Groups name a launch template and a version, or ``$Latest`` and ``$Default``; each instance names the version from which
+it was launched. A group with a mixed instances policy may name several templates: an instance of any of them is current. An
+image may be given in the template as a parameter of Systems Manager, whose value EC2 returns (``ResolveAlias``): then new
 images come without a new version of the template. Sources: the API references of DescribeAutoScalingGroups and
 DescribeLaunchTemplateVersions.
 """
@@ -15,19 +15,19 @@ from typing import Any
 from rebalancer.base.errors import ProviderError
 
 TAG = "rebalancer/replace"
-"""Of a group that is being replaced; its instances do not get it."""
+"""The tag on a group that is being replaced; its instances do not get it."""
 REPLACES = (
     "autoscaling:CreateOrUpdateTags",
     "autoscaling:DeleteTags",
     "autoscaling:SuspendProcesses",
     "autoscaling:ResumeProcesses",
 )
-"""What the role needs for replacements, beside what adding and ending machines needs."""
+"""The further permissions that the role needs for replacements."""
 INSTANCES = "ec2:DescribeInstances"
-"""What it needs to know when instances were launched, and to compare images."""
+"""The permissions for reading the launch times of instances, and for comparing images."""
 MEDDLING = ("AZRebalance", "AlarmNotification", "InstanceRefresh", "ScheduledActions")
 """Processes of a group that end instances, or set its size, by themselves ("Types of processes", user guide). Those that
-keep it alive (Launch, Terminate, HealthCheck, ReplaceUnhealthy) go on."""
+keep it alive (Launch, Terminate, HealthCheck, ReplaceUnhealthy) are not suspended."""
 _IDS = 100
 """Instances in one DescribeInstances; a filter has at most 200 values."""
 

@@ -29,8 +29,6 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """An instance as currently described by AWS."""
-
     interfaces: Groups
     state: str
 

@@ -1,6 +1,6 @@
 """The source ``sqs``: a queue to which EventBridge and Auto Scaling send announcements about instances.
 
-A message stays in the queue until all of its interruptions are handled. If a process is killed, the next one receives
+A message is deleted from the queue only once all of its interruptions are handled. If a process is killed, the next one receives
 the message again a minute later. Nothing of AWS is imported before the source is opened.
 
 The formats are those of the user guides: "EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance
@@ -64,7 +64,7 @@ _OVER = ("[canceled]", "[cancelled]", "[completed]")
 
 
 class UndecodableError(Exception):
-    """The message has no known format; says why."""
+    """The message has no known format; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +79,25 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a message says about one instance."""
+    """The content of a message about one instance."""
 
     id: str
-    """Of the event and the instance: the same however often it is delivered."""
+    """Id of the event and the instance, which is equal for repeated deliveries."""
     kind: str
     instance: str
     reason: str
     deadline: float | None = None
-    """Unix seconds."""
+    """Unix seconds at which the machine ends."""
     until: float | None = None
     """Unix seconds at which the window ends that begins at the deadline."""
     over: float = math.inf
-    """Unix seconds after which it says nothing of the instance any more."""
+    """Unix seconds after which it no longer applies to the instance."""
     cancelled: bool = False
     hook: Hook | None = None
     account: str = ""
-    """Of the instance; empty: the message does not say it."""
+    """The account of the instance; empty if the message does not have it."""
     region: str = ""
-    """Of the instance; empty: the message does not say it."""
+    """The region of the instance; empty if the message does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Said:
     """The content of a message of the queue."""
 
     events: tuple[Event, ...] = ()
-    """Of each instance that it names; none: it calls for nothing here."""
+    """The events of each instance that it names; none: it requires nothing here."""
     is_test: bool = False
     """Sent by Auto Scaling when a hook is made, and of no use to anybody."""
 
@@ -328,7 +328,7 @@ class _Held:
     hidden_until: float
     """Unix seconds."""
     others: bool
-    """Whether it also names machines of others, for which it must stay in the queue."""
+    """Whether it also names machines of other clusters, so that it must not be deleted from the queue."""
     hook_heard: float = 0.0
     """Unix seconds of the last heartbeat."""
 
@@ -352,7 +352,7 @@ class SqsReceiver:
         self._done: dict[tuple[str, bool], None] = {}
         """Ids of interruptions, and whether they were cancelled; the latest last."""
         self._named: dict[str, None] = {}
-        """Messages that cannot be understood, and were said to be so."""
+        """Messages that cannot be parsed, and were reported."""
         self._complaints: list[str] = []
         self._timed_out: dict[str, None] = {}
         """Tokens of lifecycle actions that have ended without us."""
@@ -361,7 +361,7 @@ class SqsReceiver:
         self._accepted: dict[str, None] = {}
         """Tokens of those that a call has known: a refusal after that is their end."""
         self._let_loose: list[Interruption] = []
-        """Those whose machines are held no more, and that were not said to be so."""
+        """Messages whose machines are no longer held, and that were not reported."""
 
     # -- receiving ---------------------------------------------------------------------------------
 
@@ -467,7 +467,7 @@ class SqsReceiver:
         return event.region in regions and event.account in accounts
 
     def _complain(self, name: str, why: str) -> None:
-        """Report a message that cannot be parsed, once; it stays in the queue."""
+        """Report a message that cannot be parsed, once; it is not deleted from the queue."""
         if name in self._named:
             return
         self._named[name] = None

@@ -96,7 +96,7 @@ _FIFO = ".fifo"
 """Suffix of the names of FIFO topics, and of no others."""
 _MAX_GROUP = 128
 _MAX_SUBJECT = 99
-"""Characters; SNS takes fewer than 100, in ASCII and without line ends."""
+"""Characters; SNS accepts fewer than 100, in ASCII and without line ends."""
 
 
 class SnsParams(AwsParams):

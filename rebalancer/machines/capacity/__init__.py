@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class MachineScaler:
-    """Makes for each run of one process what it does to machines; it remembers what need not outlast the process."""
+    """Creates the actions on machines for each run of one process, and keeps the memory that need not outlast the process."""
 
     def __init__(self) -> None:
         self._memory: MachineMemory | None = None

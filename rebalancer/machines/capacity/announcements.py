@@ -1,6 +1,6 @@
-"""The Kubernetes Events about machines: of what was done, and of what has changed since the run before.
+"""The Kubernetes Events about machines: about each act, and each change since the run before.
 
-If the reason for a node changes, the node gets an Event, so that ``kubectl describe node`` shows why it stays:
+If the reason for a node changes, the node gets an Event, so that ``kubectl describe node`` shows why it is not removed:
 writing Events needs no right to write nodes.
 """
 
@@ -11,11 +11,16 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from rebalancer.kube.events import Subject
-from rebalancer.machines.capacity.codes import REMOVABLE_CODES, PodCode, RemovalCode, ScaleInCode
 from rebalancer.machines.capacity.report import CapacityReport
-from rebalancer.machines.capacity.scale_out import ScaleOutCode
 from rebalancer.machines.capacity.scale_out_plan import PodVerdict
 from rebalancer.machines.capacity.state import NOT_LAUNCHED, TIMEOUT, GroupState
+from rebalancer.machines.reasons import (
+    REMOVABLE_CODES,
+    PodCode,
+    RemovalCode,
+    ScaleInCode,
+    ScaleOutCode,
+)
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.snapshot.autoscalers import TRIGGERED_SCALE_UP
 from rebalancer.snapshot.buffers import find_chunks
@@ -41,7 +46,7 @@ class MachineEvent:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What Events were written about; in the first run of a process nothing is known."""
+    """The state about which Events were written; empty in the first run of a process."""
 
     groups: Mapping[str, GroupState] = field(default_factory=dict)
     nodes: Mapping[str, str] = field(default_factory=dict)
@@ -51,7 +56,7 @@ class Announced:
 
     @classmethod
     def of(cls, report: CapacityReport, groups: Mapping[str, GroupState]) -> Announced:
-        """Return what a run has seen; ``groups``: name -> state after it."""
+        """Return the state that a run has seen; ``groups``: name -> state after the run."""
         names, uids = report.snapshot.nodes.names, report.snapshot.pods.uid
         return cls(
             dict(groups),

@@ -30,26 +30,26 @@ from rebalancer.wire.quantity import parse_resource
 
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
-"""What Go's ``strconv.ParseBool`` takes."""
+"""The values that Go's ``strconv.ParseBool`` accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """What a group says of its own scaling, in the place of the policy; None: as the policy says.
+    """A group's own settings of its scaling, which replace those of the policy; None: the policy's applies.
 
     The names and forms of the options are Cluster Autoscaler's (``config/const.go``; ``aws_manager.go: GetAsgOptions``,
-    ``clusterapi_nodegroup.go: GetOptions``): what cannot be read does not count, and is warned of.
+    ``clusterapi_nodegroup.go: GetOptions``): an option that cannot be parsed is ignored, with a warning.
     """
 
     threshold: float | None = None
-    """Share from which on a node stays if as much of it is requested; with 0 all nodes stay."""
+    """Requested share from which on a node is not removed; with 0 no node is removed."""
     gpu_threshold: float | None = None
-    """The same of nodes with GPUs."""
+    """The same share for nodes with GPUs."""
     unneeded_for: timedelta | None = None
     unready_for: timedelta | None = None
     provision_time: timedelta | None = None
     ignores_daemons: bool = False
-    """Whether what pods of DaemonSets request counts neither as requested nor as allocatable."""
+    """Whether the requests of DaemonSets' pods count neither as requested nor as allocatable."""
 
 
 def _share(text: str) -> float:
@@ -83,7 +83,7 @@ _READ: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 
 def read_options(group: NodeGroup) -> tuple[GroupOptions, tuple[str, ...]]:
-    """Return the options of a group, and what of them could not be read, in words."""
+    """Return the options of a group, and the problems of those that could not be parsed, in words."""
     read: dict[str, Any] = {}
     problems: list[str] = []
     for name, text in sorted(group.options.items()):
@@ -99,7 +99,7 @@ def read_options(group: NodeGroup) -> tuple[GroupOptions, tuple[str, ...]]:
 
 
 _STATUS_TAINTS = "status-taint.cluster-autoscaler.kubernetes.io/"
-"""The same of taints that come and go on nodes that are ready."""
+"""The same for taints that are temporarily set on ready nodes."""
 
 ProviderTemplate = Callable[[NodeGroup], NodeTemplate | None]
 
@@ -110,19 +110,19 @@ class GroupTemplate:
 
     group: str
     source: str
-    """What says so: the name of a live node, or empty for the provider."""
+    """Source of the template: the name of a live node, or empty for the provider."""
     labels: Mapping[str, str]
-    """Without the host name; the zone is a live node's own."""
+    """The labels without the host name; the zone is a live node's own."""
     zone: str | None
     taints: tuple[o.Taint, ...]
     allocatable: Ints
-    """(R,)"""
+    """(R,) the allocatable amounts of a new node."""
     max_pods: int
     like: int | None
     daemons: Int32s
     """The classes of the pods that each such node gets: of DaemonSets, and static ones."""
     capacity: Mapping[str, int]
-    """Resource -> what the machine has, in base units; allocatable where nobody says it."""
+    """Resource -> amount of the machine, in base units; allocatable if the amount is unknown."""
 
     def node(self, number: int, zone: str | None) -> AddedNode:
         """Return the new node with this number, in ``zone`` (None: the template's zone)."""
@@ -206,7 +206,7 @@ class Groups:
         """Return the template of a group: from a live node, else from ``provider_template``; None if unknown.
 
         Raises:
-            ProviderError: the provider cannot be asked, or returns invalid quantities.
+            ProviderError: the provider cannot be queried, or returns invalid quantities.
         """
         live = self._live(group)
         if live is not None:

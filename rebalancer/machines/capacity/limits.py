@@ -1,4 +1,4 @@
-"""Limits on what all machines of the cluster are together: ``capacity.maxNodes`` and ``capacity.total``.
+"""Limits on the total of all machines of the cluster: ``capacity.maxNodes`` and ``capacity.total``.
 
 Amounts are those of ``status.capacity``, and a part of a core counts as a whole one, as in Cluster Autoscaler's
 ``--cores-total``, ``--memory-total`` and ``--gpu-total`` (``core/utils: GetNodeCoresAndMemory``). Machines that are no
@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from rebalancer.machines.capacity.codes import GroupCode
 from rebalancer.machines.capacity.groups import Groups, GroupTemplate, size_of_cluster, sizes_of
+from rebalancer.machines.reasons import GroupCode, NodeStays, NotIncreased, Reason, RemovalCode
 from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.snapshot.columns import Ints
 from rebalancer.snapshot.model import Snapshot
@@ -25,7 +25,7 @@ _Amounts = TypeVar("_Amounts", int, Ints)
 
 
 class Ceiling:
-    """What groups may still add to the cluster."""
+    """The number of nodes that groups may still add to the cluster."""
 
     def __init__(
         self,
@@ -76,29 +76,26 @@ class Ceiling:
         return max(0, min(rooms)) if rooms else None
 
     def allows(self, new: Counter[str]) -> bool:
-        """Return whether so many new nodes exceed no limit."""
+        """Return whether these numbers of new nodes exceed no limit."""
         have = self._count(new)
         return (self._nodes is None or new.total() <= self._nodes) and all(
             have[name] <= most for name, most in self._most.items()
         )
 
-    def why_not(self, template: GroupTemplate, new: Counter[str]) -> tuple[GroupCode, str] | None:
+    def why_not(self, template: GroupTemplate, new: Counter[str]) -> Reason[GroupCode] | None:
         """Return the limit that forbids one more node of a template; None if none does."""
         if self._nodes is not None and new.total() >= self._nodes:
-            return GroupCode.CLUSTER_FULL, f"the cluster may have {self._most_nodes} nodes"
+            return NotIncreased.CLUSTER_FULL.of(most=self._most_nodes)
         have = self._count(new)
         for name, one in self._amounts(template, 1).items():
             if not one:
                 continue
             if self._unknown:
-                text = f"what the machines of {self._unknown} have of {name} is not known, and capacity.total limits it"
-                return GroupCode.TOTAL_REACHED, text
+                return NotIncreased.TOTAL_UNKNOWN.of(group=self._unknown, resource=name)
             if have[name] + one > self._most[name]:
-                now, most, more = (
-                    format_resource(name, amount) for amount in (have[name], self._most[name], one)
+                return NotIncreased.TOTAL_REACHED.of(
+                    **_facts(name, have=have[name], most=self._most[name], own=one)
                 )
-                text = f"of {name} the cluster has {now} and may have {most}, and a new node has {more}"
-                return GroupCode.TOTAL_REACHED, text
         return None
 
     def _count(self, new: Counter[str]) -> Counter[str]:
@@ -111,7 +108,7 @@ class Ceiling:
 
 
 class Floor:
-    """What may still be removed from the cluster. Nodes that are on their way out do not count any more.
+    """The nodes that may still be removed from the cluster. Leaving nodes do not count any more.
 
     Source: ``core/scaledown/resource: LimitsLeft``.
     """
@@ -126,21 +123,23 @@ class Floor:
                 self._least[name] = parse_resource(name, total.min)
                 self._have[name] = int(amounts[~snapshot.nodes.leaving].sum())
 
-    def why_not(self, node: int) -> str | None:
+    def why_not(self, node: int) -> Reason[RemovalCode] | None:
         """Return the limit below which the cluster would fall without a node; None if there is none."""
         for name, least in self._least.items():
             own, have = int(self._amounts[name][node]), self._have[name]
             if own and have - own < least:
-                now, needed, less = (format_resource(name, amount) for amount in (have, least, own))
-                return (
-                    f"of {name} the cluster has {now} and needs {needed}, and this node has {less}"
-                )
+                return NodeStays.MIN_TOTAL.of(**_facts(name, have=have, least=least, own=own))
         return None
 
     def take(self, node: int) -> None:
         """Count a node as removed."""
         for name, amounts in self._amounts.items():
             self._have[name] -= int(amounts[node])
+
+
+def _facts(resource: str, **amounts: int) -> dict[str, str]:
+    texts = {fact: format_resource(resource, amount) for fact, amount in amounts.items()}
+    return {"resource": resource, **texts}
 
 
 def _in_wholes(name: str, amount: _Amounts) -> _Amounts:

@@ -1,4 +1,4 @@
-"""What a run does to machines, if strategies of its policy add or remove some; and their assessment."""
+"""The actions of a run on machines, if strategies of its policy add or remove some; and the assessment of machines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from rebalancer.machines.capacity.announcements import (
     announcements,
     group_increases,
 )
-from rebalancer.machines.capacity.codes import RemovalCode
 from rebalancer.machines.capacity.groups import Groups, known_nodes, size_of_cluster
 from rebalancer.machines.capacity.packing import pending_pods
 from rebalancer.machines.capacity.removal import removals
@@ -37,6 +36,7 @@ from rebalancer.machines.capacity.state import (
     GroupStore,
     ScaleOutTimes,
 )
+from rebalancer.machines.reasons import RemovalCode
 from rebalancer.plan.machines import MachineAct
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.pins import find_pins
@@ -94,7 +94,7 @@ def assess(
     the pending pods.
 
     Raises:
-        ProviderError: the provider cannot be asked.
+        ProviderError: the provider cannot be queried.
     """
     if not settings.buffers:
         snapshot = replace(snapshot, buffers=None)
@@ -207,13 +207,13 @@ def open_provider(
 
 @dataclass(slots=True)
 class MachineMemory:
-    """What one process remembers of machines over its runs."""
+    """The memory of one process about machines, over its runs."""
 
     scale_in: ScaleInMemory = field(default_factory=ScaleInMemory)
     groups: Mapping[str, GroupState] | None = None
-    """The state of each group; None: what is stored was not read yet."""
+    """The state of each group; None: the stored states were not read yet."""
     announced: Announced = field(default_factory=Announced)
-    """What Events were written about."""
+    """The state about which Events were written."""
 
 
 def judge_machines(
@@ -221,10 +221,10 @@ def judge_machines(
 ) -> CapacityReport:
     """Return the report on machines without acting, including the back-offs of groups if they are stored.
 
-    ``asks``: whether to ask the provider; else groups come from labels.
+    ``asks``: whether to query the provider; else groups come from labels.
 
     Raises:
-        ProviderError: the provider cannot be asked.
+        ProviderError: the provider cannot be queried.
         ClusterReadError: the stored state could not be read.
     """
     policy, group_states = run.loaded.policy, GroupStates(warn=run.notes.append)
@@ -266,7 +266,7 @@ def _assess(
 
 
 def explain_bounds(bounds: Mapping[str, GroupBounds], groups: Sequence[NodeGroup]) -> Iterator[str]:
-    """Yield which bounds of the policy do not hold, and why not; ``groups``: within what holds."""
+    """Yield which bounds of the policy do not apply, and why not; ``groups``: with the bounds that apply."""
     known = {group.name: group for group in groups}
     for name, of in sorted(bounds.items()):
         group = known.get(name)
@@ -286,7 +286,7 @@ def explain_bounds(bounds: Mapping[str, GroupBounds], groups: Sequence[NodeGroup
 def scaling_of(
     memory: MachineMemory, run: RunContext, source: Source, reading: Reading
 ) -> Scaling | None:
-    """Return what the run does to machines; see :class:`rebalancer.machines.capacity.MachineScaler`."""
+    """Return the run's actions on machines; see :class:`rebalancer.machines.capacity.MachineScaler`."""
     if not any(scaling_strategies(run.loaded.policy)):
         return None
     of_run = _MachinesOfRun(memory, run, source, reading)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.machines.capacity.codes import PodCode
 from rebalancer.machines.capacity.groups import Groups, GroupTemplate, zone_of
 from rebalancer.machines.drain.preflight import NodeCheck
+from rebalancer.machines.reasons import PodCode
 from rebalancer.planner.trial import Trial
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.scheduler.explain import missing_zone, unschedulable_message
@@ -246,9 +246,9 @@ class PendingPod:
 
     pod: int
     code: PodCode | None
-    """None: only a new node might take it."""
+    """The code of the pod; None: only a new node might accept it."""
     message: str
-    """Why no node takes it now, as the scheduler says it, or what else is the matter."""
+    """Why it fits on no node now, in the scheduler's words, or another reason."""
     node: str | None = None
     """The existing node that has room for it."""
 
@@ -256,7 +256,7 @@ class PendingPod:
 def pending_pods(
     snapshot: Snapshot, profile: SchedulerProfile, triggering: Bools | None = None
 ) -> list[PendingPod]:
-    """Return the pending pods in the scheduler's order; pods that fit take their room first, one after the other.
+    """Return the pending pods in the scheduler's order; pods that fit are placed first, one after the other.
 
     A class that fits nowhere is tried once, since later pods only find less room. ``triggering`` (P,): pods that may
     trigger a scale-out; None: all.
@@ -299,7 +299,7 @@ _NEW_DEVICES = "what devices a new machine has for its resource claims is not kn
 
 
 def _why_none(packing: Packing, cls: int) -> str:
-    """Return why no node takes a pod of a class, as the scheduler says it, and what it does not look at."""
+    """Return why a pod of a class fits on no node, in the scheduler's words, with conditions that the scheduler does not check."""
     text = unschedulable_message(packing.model, packing.state, cls)
     without, present = zones_without_nodes(packing.snapshot), zones_with_nodes(packing.snapshot)
     if zone := missing_zone(packing.model, cls, without, present):
@@ -317,7 +317,7 @@ def _why_none(packing: Packing, cls: int) -> str:
 def _find_room(packing: Packing, cls: int, *, is_chunk: bool) -> int | None:
     """Return the node on which the scheduler would place a pod, and that runs it; None if there is none.
 
-    A chunk of a buffer goes to the fullest node, so that few nodes are kept for buffers.
+    A chunk of a buffer is placed on the fullest node, so that few nodes are kept for buffers.
     """
     snapshot, model, state = packing.snapshot, packing.model, packing.state
     fits = np.flatnonzero(packing.feasible(cls))
@@ -371,7 +371,7 @@ class Missing:
     nodes: int
     """On empty nodes with their DaemonSets' pods; 0 if one of the pods fits on none."""
     like: str
-    """Name of the node that the missing ones are like."""
+    """Name of the node of which the missing ones are copies."""
 
 
 def missing_nodes(
@@ -382,7 +382,7 @@ def missing_nodes(
 ) -> Missing | None:
     """Return the number of missing nodes; None if every pod has room, or more nodes would not help.
 
-    New nodes are modelled on a node that stays and lacks only room for the pods: the one that would help most pods,
+    New nodes are copies of a remaining node that lacks only room for the pods: the one that would help most pods,
     the newest among equals. Pods that the scheduler refuses there for another reason are not counted.
     """
     full_of = {one.pod: one.full for check in checks for one in check.pods}

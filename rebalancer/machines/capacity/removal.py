@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.cost.room_term import KEPT_FREE, kept_free
+from rebalancer.cost.room_term import kept_free
 from rebalancer.cost.strategy import Emptiable
-from rebalancer.machines.capacity.codes import REMOVABLE_CODES, RemovalCode
 from rebalancer.machines.capacity.groups import Groups, known_nodes, zone_of
 from rebalancer.machines.capacity.limits import Floor
+from rebalancer.machines.reasons import REMOVABLE_CODES, NodeStays, Reason, RemovalCode
 from rebalancer.plan.plan import NodeCode as EmptyingCode
 from rebalancer.plan.plan import NodeVerdict
 from rebalancer.planner.draft import Draft
@@ -38,7 +38,7 @@ from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import NodePrices
 
 GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
-"""Of a node that has one of these, nothing else counts."""
+"""Resources of GPUs: if a node has one of them, its cpu and memory do not count."""
 _WEIGHED = ("cpu", "memory")
 _CLOSE = 1e-9
 """Shares that differ by so much are equal."""
@@ -47,8 +47,8 @@ _CLOSE = 1e-9
 def utilisation_of(draft: Draft, groups: Groups) -> dict[str, Floats]:
     """Return resource -> share (N,) that living pods request; -1 if a node has none of the resource.
 
-    Pods of DaemonSets and static pods count; terminating ones do not. Where the group ignores DaemonSets, what their pods
-    request is taken off both sides (``simulator/utilization/info.go``).
+    Pods of DaemonSets and static pods count; terminating ones do not. Where the group ignores DaemonSets, the
+    requests of their pods are subtracted from both sides (``simulator/utilization/info.go``).
     """
     snapshot: Snapshot = draft.snapshot
     daemons = _sum_ignored_daemons(draft, groups)
@@ -84,25 +84,27 @@ def relevant_shares(utilisation: Mapping[str, Floats], node: int) -> dict[str, f
 
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
-_Rule = tuple[Bools, RemovalCode, str | Mapping[int, str]]
-"""Nodes (N,), and why these are not eligible: of all, or of each."""
+_Kept = dict[int, Reason[RemovalCode]]
+"""Node -> why it cannot be removed."""
+_Rule = _Kept | tuple[Bools, Reason[RemovalCode]]
+"""The nodes that one rule keeps, each with its reason; or (N,) nodes, and the reason for all of them."""
 
 
-def _find_ineligible(rules: Iterable[_Rule], size: int) -> dict[int, tuple[RemovalCode, str]]:
-    """Return node -> (code, reason) of the first rule that keeps it, for nodes that cannot be removed."""
-    kept: dict[int, tuple[RemovalCode, str]] = {}
-    known = np.zeros(size, bool)
-    for mask, code, texts in rules:
-        for node in np.flatnonzero(mask & ~known).tolist():
-            kept[node] = (code, texts if isinstance(texts, str) else texts[node])
-        known |= mask
+def _find_ineligible(rules: Iterable[_Rule]) -> _Kept:
+    """Return the nodes that any rule keeps, each with the reason of the first such rule."""
+    kept: _Kept = {}
+    for rule in rules:
+        if not isinstance(rule, dict):
+            nodes, why = rule
+            rule = dict.fromkeys(np.flatnonzero(nodes).tolist(), why)  # noqa: PLW2901
+        kept = {**rule, **kept}
     return kept
 
 
-def at_minimum(group: NodeGroup) -> str:
-    """Return a phrase saying that a group is at its minimum."""
+def at_minimum(group: NodeGroup) -> Reason[RemovalCode]:
+    """Return that a group is at its minimum."""
     have = group.desired if group.desired is None else min(group.desired, len(group.instances))
-    return f"{group.name} has {have} nodes and needs {group.minimum}"
+    return NodeStays.MIN_SIZE.of(group=group.name, have=have, least=group.minimum)
 
 
 def to_spare(group: NodeGroup) -> float:
@@ -114,55 +116,41 @@ def to_spare(group: NodeGroup) -> float:
 
 def _states(draft: Draft) -> Iterator[_Rule]:
     nodes = draft.snapshot.nodes
-    unreadable = np.zeros(len(nodes), bool)
-    unreadable[list(nodes.unreadable)] = True
-    yield unreadable, RemovalCode.NOT_READY, nodes.unreadable
-    yield nodes.leaving, RemovalCode.BEING_REMOVED, "it is being deleted, or announced to go"
+    yield {node: Reason(RemovalCode.NOT_READY, why) for node, why in nodes.unreadable.items()}
+    yield nodes.leaving, NodeStays.LEAVING.of()
     for key in _CONTROL_PLANE:
-        carries = nodes.labels.column(key) >= 0
-        yield carries, RemovalCode.CONTROL_PLANE, f"it is labelled {key}"
-    disabled = {
-        node: f"it is {next(n.text for n in notices if n.kind is NoticeKind.KEEP)}"
+        yield nodes.labels.column(key) >= 0, NodeStays.CONTROL_PLANE.of(key=key)
+    yield {
+        node: NodeStays.DISABLED.of(notice=keeps[0])
         for node, notices in nodes.notices.items()
-        if any(n.kind is NoticeKind.KEEP for n in notices)
+        if (keeps := [one.text for one in notices if one.kind is NoticeKind.KEEP])
     }
-    yield _mask(disabled, len(nodes)), RemovalCode.DISABLED, disabled
     # Once its pods are given up, what is left of it can be removed.
     holding = np.zeros(len(nodes), bool)
     pods = draft.state.unmoved()
     holding[draft.snapshot.pods.node[pods[~draft.snapshot.per_node[pods]]]] = True
-    yield ~nodes.ready & holding, RemovalCode.NOT_READY, "it is not Ready, and pods are on it"
+    yield ~nodes.ready & holding, NodeStays.NOT_READY.of()
 
 
 def _memberships(snapshot: Snapshot, groups: Groups, *, has_provider: bool) -> Iterator[_Rule]:
-    size = len(snapshot.nodes)
     if has_provider:
-        alone = ~_mask(groups.of_node, size)
-        yield alone, RemovalCode.NO_GROUP, "its machine is in no group of the provider"
-    replaced = [
-        node
-        for node in groups.of_node
-        if (group := groups.group_of(node)) is not None and group.note
-    ]
-    text = "the machines of its group are being replaced"
-    yield _mask(replaced, size), RemovalCode.BEING_REPLACED, text
-    held = _find_held(snapshot, groups)
-    yield _mask(held, size), RemovalCode.HELD, held
-    small = {
-        node: at_minimum(group)
-        for node in groups.of_node
-        if (group := groups.group_of(node)) is not None and to_spare(group) <= 0
+        alone = set(range(len(snapshot.nodes))) - set(groups.of_node)
+        yield dict.fromkeys(alone, NodeStays.NO_GROUP.of())
+    of_node = {
+        node: group for node in groups.of_node if (group := groups.group_of(node)) is not None
     }
-    yield _mask(small, size), RemovalCode.MIN_SIZE, small
+    yield {node: NodeStays.BEING_REPLACED.of() for node, group in of_node.items() if group.note}
+    yield _find_held(snapshot, groups)
+    yield {node: at_minimum(group) for node, group in of_node.items() if to_spare(group) <= 0}
 
 
-def _find_held(snapshot: Snapshot, groups: Groups) -> dict[int, str]:
+def _find_held(snapshot: Snapshot, groups: Groups) -> _Kept:
     """Return node -> why the provider cannot end its machine now."""
     if not any(group.held for group in groups.groups):
         return {}
     known = known_nodes(snapshot)
     return {
-        node: why
+        node: Reason(RemovalCode.HELD, why)
         for node in groups.of_node
         if (group := groups.group_of(node)) is not None
         and (why := group.held.get(known[node].instance)) is not None
@@ -170,7 +158,7 @@ def _find_held(snapshot: Snapshot, groups: Groups) -> dict[int, str]:
 
 
 def _find_thresholds(groups: Groups, size: int, under: float) -> tuple[Floats, Floats]:
-    """Return the share from which on each node (N,) stays, and the same if it has GPUs.
+    """Return the requested share from which on each node (N,) is not removed, and the same if it has GPUs.
 
     Source: ``core/scaledown/eligibility: isNodeBelowUtilizationThreshold``. So 0 keeps all nodes.
     """
@@ -195,29 +183,25 @@ def _exclude_utilised(
         least = thresholds[name in GPUS]
         counts = (share >= 0) & (of_gpus if name in GPUS else ~of_gpus)
         full = counts & (share >= least - _CLOSE)
-        texts = {
-            node: f"{share[node]:.0%} of its {name} is requested, and nodes"
-            f"{'' if least[node] == under else ' of its group'} stay from {least[node]:.0%} on"
+        yield {
+            node: NodeStays.TOO_FULL.of(
+                share=share[node],
+                resource=name,
+                group="" if least[node] == under else " of its group",
+                least=least[node],
+            )
             for node in np.flatnonzero(full).tolist()
         }
-        yield full, RemovalCode.TOO_FULL, texts
 
 
-def _exclude_needed(snapshot: Snapshot, needed: Mapping[str, int]) -> _Rule:
+def _exclude_needed(snapshot: Snapshot, needed: Mapping[str, int]) -> _Kept:
     chunks = find_chunks(snapshot)
-    texts = {
-        snapshot.nodes.index[name]: f"room is kept on it for {snapshot.pod_ref(pod)}"
-        if chunks[pod]
-        else f"{snapshot.pod_ref(pod)} is pending, and fits on it"
+    return {
+        snapshot.nodes.index[name]: (
+            NodeStays.KEEPS_ROOM if chunks[pod] else NodeStays.FITS_POD
+        ).of(pod=snapshot.pod_ref(pod))
         for name, pod in needed.items()
     }
-    return _mask(texts, len(snapshot.nodes)), RemovalCode.NEEDED, texts
-
-
-def _mask(nodes: Mapping[int, object] | Sequence[int], size: int) -> Bools:
-    mask = np.zeros(size, bool)
-    mask[list(nodes)] = True
-    return mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +223,7 @@ class NodeRemoval:
     requested: Mapping[str, float]
     """Resource -> share of it that is requested: cpu and memory; of a node with GPUs, these."""
     pods: tuple[StayingPod, ...] = ()
-    """Those that may not be moved, where that is why it stays."""
+    """The pods that may not be moved, if that is the reason."""
 
     @property
     def removable(self) -> bool:
@@ -262,10 +246,11 @@ def removals(
 ) -> list[NodeRemoval]:
     """Return for each node whether it can be removed, in the snapshot's order.
 
-    ``capacity``: the most that may be used of a node, and the least that the cluster keeps. ``has_provider``: whether a provider was asked; then nodes in no group stay.
+    ``capacity``: the most that may be used of a node, and the least that the cluster keeps. ``has_provider``: whether a
+    provider was queried; then nodes in no group cannot be removed.
     ``needed``: see :class:`ScaleOutPlan`. ``draining`` (N,): nodes being drained, which are schedulable in the
     snapshot. They come first, and temporary obstacles of their pods are awaited. ``unneeded`` (N,): nodes that could
-    be removed at the previous look; they come next, so that the choice stays stable. ``candidates`` (N,): nodes that
+    be removed at the previous look; they come next, so that the choice is stable. ``candidates`` (N,): nodes that
     the strategy selects; None: all. ``prices``: of the nodes; None: as many nodes as possible are removed, else as much of
     their price.
     """
@@ -277,33 +262,30 @@ def removals(
     limited = {n: why for n in range(len(none)) if (why := floor.why_not(n)) is not None}
     free = kept_free((one.term for one in draft.enforced), len(none))
     rules = (
-        (others, RemovalCode.NOT_SELECTED, "the strategy's select leaves it out"),
+        (others, NodeStays.NOT_SELECTED.of()),
         *_states(draft),
         *_memberships(snapshot, groups, has_provider=has_provider),
-        (_mask(limited, len(none)), RemovalCode.MIN_TOTAL, limited),
+        limited,
         *_exclude_utilised(snapshot, groups, utilisation, capacity.under),
         _exclude_needed(snapshot, needed),
-        (free, RemovalCode.NEEDED, KEPT_FREE),
+        (free, NodeStays.SLOT.of()),
     )
-    kept = _find_ineligible(rules, len(none))
-    removal = _Removal(
-        draft, groups, kept, capacity, none if unneeded is None else unneeded, prices
-    )
+    kept, known = _find_ineligible(rules), none if unneeded is None else unneeded
+    removal = _Removal(draft, groups, kept, capacity, known, prices)
     verdicts = removal.verdicts(none if draining is None else draining)
     return [
         NodeRemoval(
             node,
-            code,
-            text,
+            *why,
             None if (group := groups.group_of(node)) is None else group.name,
             relevant_shares(utilisation, node),
             pods,
         )
-        for node, (code, text, pods) in enumerate(verdicts)
+        for node, (why, pods) in enumerate(verdicts)
     ]
 
 
-_Verdict = tuple[RemovalCode, str, tuple[StayingPod, ...]]
+_Verdict = tuple[Reason[RemovalCode], tuple[StayingPod, ...]]
 
 
 class _Removal:
@@ -311,7 +293,7 @@ class _Removal:
         self,
         draft: Draft,
         groups: Groups,
-        kept: dict[int, tuple[RemovalCode, str]],
+        kept: _Kept,
         capacity: CapacitySettings,
         unneeded: Bools,
         prices: NodePrices | None,
@@ -343,7 +325,7 @@ class _Removal:
             self._kept |= surplus
 
     def _dead(self) -> Bools:
-        """Return the nodes (N,) that are not Ready, have no pods and no reason to stay; no pod needs a place for these."""
+        """Return the nodes (N,) that are not Ready, have no pods, and are kept by no rule; no pod needs a place for these."""
         dead: Bools = ~self._snapshot.nodes.ready
         dead[list(self._kept)] = False
         return dead
@@ -361,7 +343,7 @@ class _Removal:
         eligible[list(self._kept)] = False
         emptiable = Emptiable(
             nodes=eligible,
-            kept={node: text for node, (_, text) in self._kept.items()},
+            kept={node: why.message for node, why in self._kept.items()},
             counted=nodes.ready & ~nodes.leaving,
             needed=0,
             prices=self._prices,
@@ -369,19 +351,17 @@ class _Removal:
         others = find_marked_by_others(self._snapshot)
         return Emptier(draft, self._of, emptiable, others, removes=True)
 
-    def _surplus(
-        self, choice: EmptyingChoice, draining: Bools
-    ) -> dict[int, tuple[RemovalCode, str]]:
+    def _surplus(self, choice: EmptyingChoice, draining: Bools) -> _Kept:
         """Return node -> reason, for chosen nodes without which their group, or the cluster, would fall below its minimum."""
         left: Counter[str] = Counter()
         floor = Floor(self._snapshot, self._capacity)
-        surplus: dict[int, tuple[RemovalCode, str]] = {}
+        surplus: _Kept = {}
         for node in self._in_order(choice, draining):
             group = self._groups.group_of(node)
             if group is not None and left[group.name] >= to_spare(group):
-                surplus[node] = (RemovalCode.MIN_SIZE, at_minimum(group))
+                surplus[node] = at_minimum(group)
             elif (why := floor.why_not(node)) is not None:
-                surplus[node] = (RemovalCode.MIN_TOTAL, why)
+                surplus[node] = why
             else:
                 floor.take(node)
                 if group is not None:
@@ -415,21 +395,23 @@ class _Removal:
     ) -> _Verdict:
         """Return the verdict on a node. ``also``: the choice by the scheduler's rules only."""
         if (kept := self._kept.get(node)) is not None:
-            return *kept, ()
+            return kept, ()
         verdict = choice.verdicts[node]
+        code, text, staying = RemovalCode.NO_PLACE, verdict.message, list[StayingPod]()
         match verdict.code:
             case EmptyingCode.EMPTY:
-                ready = bool(self._snapshot.nodes.ready[node])
-                text = "only pods that belong to it are on it" if ready else verdict.message
-                return RemovalCode.EMPTY, text, ()
+                code = RemovalCode.EMPTY
+                if self._snapshot.nodes.ready[node]:
+                    text = "only pods that belong to it are on it"
             case EmptyingCode.EMPTIED:
-                return RemovalCode.REMOVABLE, verdict.message, ()
+                code = RemovalCode.REMOVABLE
             case EmptyingCode.POD_STAYS:
-                staying = tuple(StayingPod(*one) for one in emptier.staying(node))
-                return RemovalCode.POD_STAYS, verdict.message, staying
+                code = RemovalCode.POD_STAYS
+                staying = [StayingPod(*one) for one in emptier.staying(node)]
             case EmptyingCode.NOT_ELIGIBLE:
-                return RemovalCode.BEING_REMOVED, verdict.message, ()
+                code = RemovalCode.BEING_REMOVED
             case _ if also.nodes[node]:
-                return RemovalCode.RULE_BREAKS, verdict.message, ()
+                code = RemovalCode.RULE_BREAKS
             case _:
-                return RemovalCode.NO_PLACE, also.verdicts[node].message, ()
+                text = also.verdicts[node].message
+        return Reason(code, text), tuple(staying)

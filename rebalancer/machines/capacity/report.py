@@ -11,7 +11,6 @@ import numpy as np
 from rebalancer.base.data_text import plain_number
 from rebalancer.base.plain_text import and_more, count, more, percent
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.machines.capacity.codes import PodCode, RemovalCode
 from rebalancer.machines.capacity.groups import Groups
 from rebalancer.machines.capacity.removal import NodeRemoval
 from rebalancer.machines.capacity.scale_out_plan import (
@@ -20,6 +19,7 @@ from rebalancer.machines.capacity.scale_out_plan import (
     ScaleOutInputs,
     ScaleOutPlan,
 )
+from rebalancer.machines.reasons import PodCode, RemovalCode
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.pins import Pins
 from rebalancer.providers.contract import NodeGroup
@@ -33,23 +33,23 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class MissingMachine:
-    """What one rule lacks, and what machine it takes."""
+    """What one rule lacks, and the machine that would provide it."""
 
     rule: str
-    """In words, with its workload."""
+    """The rule in words, with its workload."""
     lack: str
     key: str
     """Label of the domains."""
     domains: tuple[str, ...]
     """Those that are known to have no node; empty if only their number is known."""
     nodes: int
-    """So many domains lack a node."""
+    """The number of domains without a node."""
     pods: int
-    """The most pods that come to one of them."""
+    """The largest number of pods on one of these machines."""
     cpu: int
     """Millicores that each of the pods requests."""
     memory: int
-    """Bytes."""
+    """Memory of the machine in bytes."""
     moves: int
     """Moves that the rule needs once the nodes are there."""
 
@@ -64,7 +64,7 @@ class MissingMachine:
 
 
 def find_missing(draft: Draft) -> tuple[MissingMachine, ...]:
-    """Return what machines the spread rules of the policy's strategies lack, by rule."""
+    """Return the machines that the spread rules of the policy's strategies lack, by rule."""
     return tuple(sorted(_find(draft), key=lambda one: one.rule))
 
 
@@ -98,7 +98,7 @@ def _find(draft: Draft) -> Iterator[MissingMachine]:
 
 
 def _spread_over(counts: Ints, max_skew: int, new: int) -> tuple[int, int]:
-    """Return (the most pods in a new domain, the fewest moves) of a spread that holds; the ``new`` ones come last."""
+    """Return (the most pods in a new domain, the fewest moves) of a spread that meets the rule; the ``new`` domains come last."""
     best: tuple[int, Sequence[int]] = (0, ())
     for floor in range(int(counts.max(initial=0)) + 1):
         into = int(np.maximum(0, floor - counts).sum())
@@ -130,14 +130,14 @@ class CapacityReport:
     nodes: tuple[NodeRemoval, ...]
     scale_out: ScaleOutPlan
     inputs: ScaleOutInputs = NO_INPUTS
-    """What the plan of the scale-out goes by."""
+    """The inputs of the scale-out plan."""
     moves: Mapping[str, int] = field(default_factory=dict)
-    """uid of a pending pod -> so many moves of other pods would let it in, by a strategy that makes room."""
+    """uid of a pending pod -> number of moves by which a strategy that makes room would let it in."""
 
     pins: Pins | None = None
-    """The pods that hold nodes; None if there are none."""
+    """The pods that pin nodes; None if there are none."""
     missing: tuple[MissingMachine, ...] = ()
-    """What machines spread rules lack."""
+    """The machines that spread rules lack."""
 
     def moves_for(self, pod: int) -> int:
         """Return how many moves would let a pending pod in; 0: none are planned for it."""
@@ -269,13 +269,12 @@ def _head(report: CapacityReport) -> Iterator[Block]:
 
 
 def _missing(report: CapacityReport) -> Iterator[Block]:
-    """Yield what machines spread rules lack."""
     yield from (Passage(str(one), "", "  ") for one in report.missing[:_SHOWN])
     yield from more(len(report.missing) - _SHOWN)
 
 
 def _pins(report: CapacityReport) -> Iterator[Block]:
-    """Yield which pods hold more nodes than they need together, and what may be done about it; of others each node says it."""
+    """Yield which pods pin more nodes than they need together, and what may be done about it; for others each node's line has it."""
     if (pins := report.pins) is None or not pins.saved:
         return
     yield Passage(pins.line, "", "  ")
@@ -353,5 +352,5 @@ def helper_of(one: PodVerdict) -> str | None:
 
 
 def pending_words(one: PodVerdict) -> list[str]:
-    """Return why no node takes a pending pod, and why no group is scaled up for it."""
+    """Return why a pending pod fits on no node, and why no group is scaled up for it."""
     return [one.message, *(f"{of.group}: {of.message}" for of in one.refusals)]

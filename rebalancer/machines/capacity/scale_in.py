@@ -26,12 +26,18 @@ import msgspec
 from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
 from rebalancer.kube.client import Client
-from rebalancer.machines.capacity.codes import RemovalCode, ScaleInCode
 from rebalancer.machines.capacity.removal import NodeRemoval
 from rebalancer.machines.capacity.scaling import Scaler, ScalerContext
 from rebalancer.machines.capacity.writing import change_state
 from rebalancer.machines.drain.remaining import EXCLUDED, MAX_DELAY, delay_of, describe_remaining
-from rebalancer.node_record.tasks import GONE
+from rebalancer.machines.reasons import (
+    NodeStays,
+    Reason,
+    RemovalCode,
+    ScaleInCode,
+    ScaleInWaits,
+)
+from rebalancer.node_record.tasks import GONE, OPENED
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import GroupSizeError, NodeGroup
 from rebalancer.snapshot.marks import scale_ins, with_scale_ins
@@ -59,9 +65,9 @@ class Unneeded(NamedTuple):
     """A node that can be removed; times are Unix seconds."""
 
     since: float
-    """Without a break."""
+    """The time since which it can be removed without a break."""
     seen: float
-    """When that was seen last."""
+    """The time of the last look at which it could be removed."""
 
 
 class Failed(NamedTuple):
@@ -70,12 +76,12 @@ class Failed(NamedTuple):
     at: float
     """Unix seconds of the last time."""
     times: int
-    """How often, since it was needed last."""
+    """The number of failures since it was needed last."""
 
 
 @dataclass(slots=True)
 class ScaleInMemory:
-    """What a process knows of nodes from its earlier runs, by their uid."""
+    """A process's memory of nodes from its earlier runs, by their uid."""
 
     unneeded: dict[str, Unneeded] = field(default_factory=dict)
     failed: dict[str, Failed] = field(default_factory=dict)
@@ -88,7 +94,7 @@ class ScaleInMemory:
 
 
 class ScaleInNodes:
-    """The nodes as scale-in knows them: the record that stands on each, and what is remembered."""
+    """The nodes as scale-in knows them: the record on each, and what is remembered."""
 
     def __init__(self, context: ScalerContext) -> None:
         self.context = context
@@ -137,7 +143,7 @@ class ScaleInNodes:
         return removal.removable or removal.code is RemovalCode.NO_GROUP
 
     def unneeded_time(self, node: int) -> timedelta:
-        """Return for how long a node must be unneeded before it is removed; its group may say it itself."""
+        """Return for how long a node must be unneeded before it is removed; its group may set the time itself."""
         own, options = self.context.report.groups.options_of(node), self.options
         if self.snapshot.nodes.ready[node]:
             return options.unneeded_for if own.unneeded_for is None else own.unneeded_for
@@ -160,11 +166,10 @@ class ScaleInNodes:
 
     # -- what is done with it ----------------------------------------------------------------------
 
-    def cancel(self, node: int, why: str, *, failed: bool = False) -> MachineAct:
+    def cancel(self, node: int, why: Reason[ScaleInCode]) -> MachineAct:
         """Cancel the scale-in of a node: remove the taint, and our cordon; a failure starts a cool-down."""
-        code = ScaleInCode.FAILED if failed else ScaleInCode.CANCELLED
-        act = self.write(node, None, code, why, gives_back=True)
-        if failed and act.status is ActStatus.DONE:
+        act = self.write(node, None, why, gives_back=True)
+        if why.code is ScaleInCode.FAILED and act.status is ActStatus.DONE:
             before = self.memory.failed.get(self.uid(node), Failed(0, 0))
             self.memory.failed[self.uid(node)] = Failed(
                 math.floor(self.context.now()), before.times + 1
@@ -176,8 +181,7 @@ class ScaleInNodes:
         self,
         node: int,
         state: ScaleInRecord | None,
-        code: ScaleInCode,
-        text: str,
+        why: Reason[ScaleInCode],
         *,
         gives_back: bool = False,
     ) -> MachineAct:
@@ -189,16 +193,16 @@ class ScaleInNodes:
         client, before = context.client, self.states.get(node)
         suspended = context.suspended is not None and not (gives_back and context.gives_back)
         if suspended or client is None:
-            status, text = ActStatus.PLANNED, f"{text} ({context.suspended})"
+            status = ActStatus.PLANNED
         else:
             status = ActStatus.DONE
             try:
                 after = None if before is None else before.phase
                 written = change_state(client, self.name(node), state, after)
             except ClusterReadError as error:
-                return self.act(node, ScaleInCode.FAILED, ActStatus.FAILED, str(error))
+                return self.act(node, ActStatus.FAILED, Reason(ScaleInCode.FAILED, str(error)))
             if written.why_not is not None:
-                return self.act(node, code, ActStatus.WAITS, written.why_not)
+                return self.act(node, ActStatus.WAITS, why._replace(message=written.why_not))
             state = written.record
             context.show(self.name(node))
         if status is ActStatus.DONE or context.dry:
@@ -207,18 +211,19 @@ class ScaleInNodes:
             self.states.pop(node, None)
         else:
             self.states[node] = state
-        return self.act(node, code, status, text)
+        return self.act(node, status, why)
 
-    def act(self, node: int, code: ScaleInCode, status: ActStatus, text: str) -> MachineAct:
-        """Return an act on a node as data."""
+    def act(self, node: int, status: ActStatus, why: Reason[ScaleInCode]) -> MachineAct:
+        """Return an act on a node as data; one that is only planned names what suspends it."""
+        planned = f" ({self.context.suspended})" if status is ActStatus.PLANNED else ""
         group = self.group(node)
         return MachineAct(
             strategy=self.context.strategy,
-            code=code.value,
+            code=why.code.value,
             status=status,
             group="" if group is None else group.name,
             node=self.name(node),
-            message=text,
+            message=f"{why.message}{planned}",
         )
 
 
@@ -243,25 +248,26 @@ def note_unneeded(nodes: ScaleInNodes) -> Iterator[MachineAct]:
             if nodes.pause_of(node) is None:
                 nodes.memory.failed.pop(nodes.uid(node), None)
             if nodes.memory.unneeded.pop(nodes.uid(node), None) is not None:
-                yield nodes.act(node, ScaleInCode.NEEDED, ActStatus.DONE, removal.message)
+                why = Reason(ScaleInCode.NEEDED, removal.message)
+                yield nodes.act(node, ActStatus.DONE, why)
 
 
 def _note(nodes: ScaleInNodes, node: int) -> Iterator[MachineAct]:
     now, uid, needed = nodes.now, nodes.uid(node), nodes.unneeded_time(node)
     before, suspended = nodes.memory.unneeded.get(uid), nodes.context.suspended
-    status, text = ActStatus.WAITS, f"{nodes.removal[node].message}; "
+    status, time = ActStatus.WAITS, format_duration(needed)
+    why = ScaleInWaits.UNNEEDED.of(why=nodes.removal[node].message, time=time)
     # The time is the API server's, estimated anew by each run: it may go back a little.
     if before is not None and abs(now - before.seen) <= needed.total_seconds():
-        text = f"since {rfc3339(before.since)}; "
+        why = ScaleInWaits.UNNEEDED_SINCE.of(since=rfc3339(before.since), time=time)
         nodes.memory.unneeded[uid] = before._replace(seen=now)
     elif suspended is None:
         status = ActStatus.DONE
         nodes.memory.unneeded[uid] = Unneeded(math.floor(now), now)
-    text += f"it is drained once it is unneeded for {format_duration(needed)}"
     if suspended is not None:
-        status, text = ActStatus.PLANNED, f"{text} ({suspended})"
+        status = ActStatus.PLANNED
     if not _is_due(nodes, node):
-        yield nodes.act(node, ScaleInCode.UNNEEDED, status, text)
+        yield nodes.act(node, status, why)
 
 
 def start_draining(nodes: ScaleInNodes) -> Iterator[MachineAct]:
@@ -272,12 +278,8 @@ def start_draining(nodes: ScaleInNodes) -> Iterator[MachineAct]:
         key=lambda node: (not nodes.is_empty(node), known[nodes.uid(node)].since, node),
     )
     for node in due:
-        if (cooling := _cool_down(nodes, node)) is not None:
-            yield nodes.act(node, ScaleInCode.COOLDOWN, ActStatus.WAITS, cooling)
-        elif (full := _at_limit(nodes, node)) is not None:
-            yield nodes.act(node, ScaleInCode.ENOUGH_AT_ONCE, ActStatus.WAITS, full)
-        else:
-            yield _cordon(nodes, node)
+        why = _cool_down(nodes, node) or _at_limit(nodes, node)
+        yield _cordon(nodes, node) if why is None else nodes.act(node, ActStatus.WAITS, why)
 
 
 def _cordon(nodes: ScaleInNodes, node: int) -> MachineAct:
@@ -285,8 +287,8 @@ def _cordon(nodes: ScaleInNodes, node: int) -> MachineAct:
     leaving = ScaleInRecord(
         Phase.LEAVING, since, rfc3339(nodes.now), context.by, release=context.release
     )
-    text = f"unneeded since {since}: {nodes.removal[node].message}"
-    act = nodes.write(node, leaving, ScaleInCode.DRAIN_STARTED, text)
+    why = ScaleInWaits.STARTED.of(since=since, why=nodes.removal[node].message)
+    act = nodes.write(node, leaving, why)
     if act.status is ActStatus.DONE:
         # Once it is given back, it must last again.
         nodes.memory.unneeded.pop(nodes.uid(node), None)
@@ -303,20 +305,20 @@ def _is_due(nodes: ScaleInNodes, node: int) -> bool:
     )
 
 
-def _at_limit(nodes: ScaleInNodes, node: int) -> str | None:
+def _at_limit(nodes: ScaleInNodes, node: int) -> Reason[ScaleInCode] | None:
     """Return which limit on concurrent removals forbids one more; None if none does."""
     options = nodes.options
     going = list(nodes.states)
     if len(going) >= options.at_once:
-        return f"{len(going)} nodes are being removed, and atOnce is {options.at_once}"
+        return ScaleInWaits.AT_ONCE.of(number=len(going), most=options.at_once)
     draining = [one for one in going if not nodes.is_empty(one)]
     if not nodes.is_empty(node) and len(draining) >= options.draining_at_once:
         most = options.draining_at_once
-        return f"{len(draining)} nodes are being drained, and drainingAtOnce is {most}"
+        return ScaleInWaits.DRAINING_AT_ONCE.of(number=len(draining), most=most)
     return None
 
 
-def _cool_down(nodes: ScaleInNodes, node: int) -> str | None:
+def _cool_down(nodes: ScaleInNodes, node: int) -> Reason[ScaleInCode] | None:
     """Return why a node must not be drained for now; None if it may be.
 
     Judged by the cluster and the provider: the youngest node, upcoming machines, and failures on nodes.
@@ -325,16 +327,17 @@ def _cool_down(nodes: ScaleInNodes, node: int) -> str | None:
     group = groups.group_of(node)
     desired = 0 if group is None or not after else group.desired or 0
     if group is not None and len(group.instances) < desired:
-        return f"{group.name} has {len(group.instances)} of {desired} machines"
+        have = len(group.instances)
+        return ScaleInWaits.MACHINES_COME.of(group=group.name, have=have, desired=desired)
     names, created = nodes.snapshot.nodes.names, nodes.snapshot.nodes.created
     youngest = max(groups.of_node, key=lambda one: (created[one], one), default=None)
     if youngest is not None and nodes.now - created[youngest] < after.total_seconds():
-        return f"{names[youngest]} has joined less than {format_duration(after)} ago"
+        return ScaleInWaits.NODE_JOINED.of(node=names[youngest], time=format_duration(after))
     pause = nodes.options.cool_down_after_failure.total_seconds()
     for one, name in enumerate(names):
         failed = nodes.memory.failed.get(nodes.uid(one))
         if failed is not None and 0 <= nodes.now - failed.at < pause:
-            return f"the scale-in of {name} has failed at {rfc3339(failed.at)}"
+            return ScaleInWaits.NODE_FAILED.of(node=name, at=rfc3339(failed.at))
     return None
 
 
@@ -357,17 +360,13 @@ def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> 
     if context.suspended is not None or client is None:
         after = nodes.options.give_up_after
         if nodes.is_past(state.at, after):
-            return nodes.cancel(
-                node, f"not removed for {format_duration(after)}: {context.suspended}"
-            )
-        text = f"it is drained since {state.at} ({context.suspended})"
-        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.PLANNED, text)
+            time, why_not = format_duration(after), context.suspended
+            return nodes.cancel(node, ScaleInWaits.NOT_REMOVED.of(time=time, why=why_not))
+        return nodes.act(node, ActStatus.PLANNED, ScaleInWaits.SUSPENDED.of(at=state.at))
     if not nodes.may_go_on(node):
-        text = "whether it can be removed is judged by the next run"
-        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, text)
+        return nodes.act(node, ActStatus.WAITS, ScaleInWaits.JUDGED_LATER.of())
     if age(state.at, context.now()) < (EXCLUDED if state.excluded else _CORDONED):
-        text = f"closed at {state.at}: the scheduler may have chosen it, and load balancers use it still"
-        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, text)
+        return nodes.act(node, ActStatus.WAITS, ScaleInWaits.JUST_CLOSED.of(at=state.at))
     group = nodes.group(node)
     try:
         left = describe_remaining(
@@ -380,30 +379,29 @@ def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> 
         if left:
             return _emptying(nodes, node, state, left)
         if group is None:
-            return _emptying(nodes, node, state, "its machine is in no group of the provider")
+            return _emptying(nodes, node, state, NodeStays.NO_GROUP.sentence)
         why = delay_of(client, nodes.name(node), context.warn)
         waits = None if why is None else _delay(nodes, node, state, why)
         return waits or _terminate(client, nodes, node, state, group, why)
     except (ClusterReadError, ProviderError) as error:
-        return nodes.act(node, ScaleInCode.FAILED, ActStatus.FAILED, str(error))
+        return nodes.act(node, ActStatus.FAILED, Reason(ScaleInCode.FAILED, str(error)))
 
 
 def _delay(nodes: ScaleInNodes, node: int, state: ScaleInRecord, why: str) -> MachineAct | None:
     """Return the act by which an empty node waits, because of ``why``; None once it has waited for long."""
+    delayed = ScaleInWaits.DELAYED.of(why=why)
     if not state.empty:
         seen = msgspec.structs.replace(state, empty=rfc3339(nodes.context.now()))
-        return nodes.write(node, seen, ScaleInCode.DRAINING, f"it is empty, and {why}")
+        return nodes.write(node, seen, delayed)
     if age(state.empty, nodes.context.now()) >= MAX_DELAY:
         return None
-    return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, f"it is empty, and {why}")
+    return nodes.act(node, ActStatus.WAITS, delayed)
 
 
 def terminating(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> MachineAct:
     """Return the progress of a node whose machine is being terminated."""
-    text = f"the termination of its machine was requested at {state.at}: a later run looks again"
-    if nodes.group(node) is None:
-        text = f"its machine was terminated at {state.at}: the cloud controller removes the node"
-    return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, text)
+    row = ScaleInWaits.ENDED if nodes.group(node) is None else ScaleInWaits.ENDING
+    return nodes.act(node, ActStatus.WAITS, row.of(at=state.at))
 
 
 def is_overdue(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> bool:
@@ -416,25 +414,26 @@ def is_overdue(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> bool:
 
 def try_again(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> MachineAct:
     """Let the next run judge a node again whose machine should be gone; at the second time its scale-in has failed."""
-    text = f"the termination of its machine was requested at {state.at}, and it is still there"
+    why = ScaleInWaits.STILL_THERE.of(at=state.at)
     if state.why:
-        return nodes.cancel(node, text, failed=True)
+        return nodes.cancel(node, why._replace(code=ScaleInCode.FAILED))
     again = msgspec.structs.replace(
         state,
         phase=Phase.LEAVING,
         at=rfc3339(nodes.now),
         by=nodes.context.by,
-        why=text,
+        why=why.message,
         accepted="",
     )
-    return nodes.write(node, again, ScaleInCode.DRAINING, text, gives_back=True)
+    return nodes.write(node, again, why, gives_back=True)
 
 
 def _emptying(nodes: ScaleInNodes, node: int, state: ScaleInRecord, left: str) -> MachineAct:
     after = nodes.options.give_up_after
     if nodes.is_past(state.at, after):
-        return nodes.cancel(node, f"not empty after {format_duration(after)}: {left}", failed=True)
-    return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, left)
+        time = format_duration(after)
+        return nodes.cancel(node, ScaleInWaits.NOT_EMPTIED.of(time=time, left=left))
+    return nodes.act(node, ActStatus.WAITS, Reason(ScaleInCode.DRAINING, left))
 
 
 def _terminate(
@@ -461,22 +460,21 @@ def _terminate(
     try:
         requested = nodes.context.guarded.terminate(group.name, instance, may_be_sent)
     except GroupSizeError as error:
-        return nodes.cancel(node, str(error))
+        return nodes.cancel(node, Reason(ScaleInCode.CANCELLED, str(error)))
     except ProviderRefusalError as error:
         # Where a reply was lost it may have been done all the same: then the node stays cordoned.
-        return nodes.cancel(node, str(error), failed=True)
+        return nodes.cancel(node, Reason(ScaleInCode.FAILED, str(error)))
     if refused is None and not requested:
         # It may be about to end: no pod is to come to it.
         refused = _last_look(client, nodes, node, state)
-        text = f"its machine has left {group.name}: the cloud controller removes the node"
-        return refused or nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, text)
+        left = ScaleInWaits.LEFT_GROUP.of(group=group.name)
+        return refused or nodes.act(node, ActStatus.WAITS, left)
     if refused is None:
         nodes.context.group_states.note_end(group.name)
         _note_accepted(client, nodes, node)
-    text = f"{instance} is terminated, and the size of {group.name} is decreased by one"
-    if despite is not None:
-        text += f", although {despite} after {MAX_DELAY:.0f} s"
-    return refused or nodes.act(node, ScaleInCode.TERMINATED, ActStatus.DONE, text)
+    row = ScaleInWaits.TERMINATED if despite is None else ScaleInWaits.TERMINATED_DESPITE
+    done = row.of(machine=instance, group=group.name, why=despite, seconds=MAX_DELAY)
+    return refused or nodes.act(node, ActStatus.DONE, done)
 
 
 def _note_accepted(client: Client, nodes: ScaleInNodes, node: int) -> None:
@@ -499,21 +497,20 @@ def _last_look(
     """
     context, stop = nodes.context, nodes.context.stop
     if (stopped := stop.reason()) is not None:
-        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, stopped)
+        return nodes.act(node, ActStatus.WAITS, Reason(ScaleInCode.DRAINING, stopped))
     ending = msgspec.structs.replace(
         state, phase=Phase.ENDING, at=rfc3339(context.now()), by=context.by
     )
     began = stop.now()
     written = change_state(client, nodes.name(node), ending, state.phase)
     if written.record is None or written.why_not is not None:
-        return nodes.cancel(node, written.why_not or GONE)
+        return nodes.cancel(node, Reason(ScaleInCode.CANCELLED, written.why_not or GONE))
     nodes.states[node] = written.record
     context.show(nodes.name(node))
     if (stopped := stop.reason()) is not None:
-        return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, stopped)
+        return nodes.act(node, ActStatus.WAITS, Reason(ScaleInCode.TERMINATING, stopped))
     if stop.now() - began > _LATEST:
-        text = f"it took more than {_LATEST:.0f} s to note that its machine is ended: the next run tries again"
-        return nodes.write(node, state, ScaleInCode.DRAINING, text)
+        return nodes.write(node, state, ScaleInWaits.TOO_SLOW.of(seconds=_LATEST))
     return None
 
 
@@ -543,10 +540,10 @@ class NodeScaleIn(Scaler):
     def _look_again(self, node: int, state: ScaleInRecord) -> Iterator[MachineAct]:
         nodes = self._nodes
         if not nodes.snapshot.nodes.unschedulable[node]:
-            yield nodes.cancel(node, "another client has uncordoned it")
+            yield nodes.cancel(node, Reason(ScaleInCode.CANCELLED, OPENED))
         elif state.phase is Phase.LEAVING and not nodes.may_go_on(node):
-            text = f"it cannot be removed any more: {nodes.removal[node].message}"
-            yield nodes.cancel(node, text)
+            why = ScaleInWaits.NEEDED_AGAIN.of(why=nodes.removal[node].message)
+            yield nodes.cancel(node, why)
         elif state.phase is Phase.ENDING and is_overdue(nodes, node, state):
             yield try_again(nodes, node, state)
 

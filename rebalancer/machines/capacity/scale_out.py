@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
 from rebalancer.base.plain_text import count
-from rebalancer.machines.capacity.codes import GroupCode
 from rebalancer.machines.capacity.scale_out_plan import CLUSTER_LIMITS, ScaleOutPlan
 from rebalancer.machines.capacity.scaling import Scaler
 from rebalancer.machines.capacity.state import (
@@ -18,23 +16,9 @@ from rebalancer.machines.capacity.state import (
     note_request,
     note_scale_out,
 )
+from rebalancer.machines.reasons import GroupCode, ScaleOutCode
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import NodeGroup
-
-
-class ScaleOutCode(enum.StrEnum):
-    """Acts of scale-out on groups; the names of Cluster Autoscaler's events. Stable: users alert on them."""
-
-    SCALED_OUT = "ScaledUpGroup"
-    """The size of the group is increased for pending pods."""
-    FAILED = "FailedToScaleUpGroup"
-    """The provider refused a request: to increase the group is tried again after a back-off, to decrease it by the next run."""
-    DECREASED = "DecreasedTargetSize"
-    """Requested machines were not provisioned: the size of the group is decreased to the machines that it has."""
-    BLOCKED = "GroupMayNotGrow"
-    """It would be increased, but it is in a back-off after a failure, launches no machines now, cools down, or its last machines did not help."""
-    LIMITED = "ClusterLimitReached"
-    """It would be increased, but the cluster is as large as ``capacity.maxNodes`` or ``capacity.total`` allows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rebalancer.machines.capacity.codes import GroupCode, PodCode
 from rebalancer.machines.capacity.groups import (
     Groups,
     GroupTemplate,
@@ -35,6 +34,7 @@ from rebalancer.machines.capacity.packing import (
     weighed_rows,
 )
 from rebalancer.machines.capacity.unhelped import EarlierIncreases, NoHelps, Unhelped, drop_old
+from rebalancer.machines.reasons import GroupCode, NotIncreased, PodCode
 from rebalancer.policy.cluster import Balance, CapacitySettings, Expander
 from rebalancer.policy.model import Prices
 from rebalancer.providers.contract import NodeGroup
@@ -52,9 +52,9 @@ class GroupIncrease:
 
     group: str
     nodes: tuple[str, ...]
-    """Names that stand for the new nodes."""
+    """Placeholder names of the new nodes."""
     zones: Mapping[str, int]
-    """Zone -> how many of them."""
+    """Zone -> number of new nodes."""
     pods: int
     waste: float
     """Mean share of cpu and memory of these nodes that no pod requests."""
@@ -82,17 +82,17 @@ class ScaleOutInputs:
     triggered: Mapping[str, str] = field(default_factory=dict)
     """uid of a pending pod -> the group that was scaled out for it: while its machines are upcoming, no other one is."""
     seed: str = ""
-    """What the expander ``random`` draws from."""
+    """The seed of the expander ``random``."""
     zones: Mapping[str, str] = field(default_factory=dict)
     """uid of a pending pod in ``triggered`` -> the zone in which a machine was wanted for it."""
     scaled_out_at: Mapping[str, float] = field(default_factory=dict)
     """Group -> Unix seconds of its last increase."""
     no_help: NoHelps = field(default_factory=dict)
-    """The increases that brought machines which were of no use."""
+    """The earlier increases whose machines were of no use to the pods."""
 
     @property
     def earlier(self) -> EarlierIncreases:
-        """What earlier runs have increased groups for."""
+        """The earlier increases of groups, with their pods."""
         return EarlierIncreases(self.triggered, self.zones, self.scaled_out_at, self.no_help)
 
 
@@ -113,7 +113,7 @@ class PodVerdict:
     zone: str = ""
     """The zone of that node, where it is a new one and has one."""
     refusals: tuple[GroupRefusal, ...] = ()
-    """Where no group helps it: why not, by group."""
+    """The reason of each group, if no group helps the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class ScaleOutPlan:
     increases: tuple[GroupIncrease, ...]
     """In the order in which they were chosen; a group may be in several."""
     pods: tuple[PodVerdict, ...]
-    """In the scheduler's order."""
+    """The verdicts on pending pods, in the scheduler's order."""
     no_help: NoHelps = field(default_factory=dict)
     """The increases that brought machines which were of no use, as far as they count still."""
 
@@ -155,7 +155,7 @@ class Decisions:
     pods: dict[int, str] = field(default_factory=dict)
     """Pod -> name of its node."""
     upcoming: frozenset[str] = frozenset()
-    """Names that stand for the upcoming machines."""
+    """Placeholder names of the upcoming machines."""
     group_of: dict[str, str] = field(default_factory=dict)
     """Name of a node -> its group."""
     zone_of: dict[str, str] = field(default_factory=dict)
@@ -306,7 +306,7 @@ class NewNodes:
 
 _NO_PRICES = Prices()
 Option = tuple[str, Packed]
-"""A group, and what it would add."""
+"""A group, and the nodes that it would add."""
 
 
 def choose(
@@ -314,8 +314,9 @@ def choose(
 ) -> Option | None:
     """Return the option that the expanders prefer; None if there is no option.
 
-    Each expander narrows what the one before it has left, as in Cluster Autoscaler (``expander/factory/chain.go``). Where
-    that draws lots among the rest, the least waste counts here, then the most pods, then the name.
+    Each expander narrows the options that the one before it has left, as in Cluster Autoscaler
+    (``expander/factory/chain.go``). Cluster Autoscaler chooses randomly among the rest; here the least waste counts, then
+    the most pods, then the name.
 
     ``hourly``: group -> price of a new node of it for an hour, infinite where it is not known. ``seed``: what the expander
     ``random`` draws from.
@@ -370,8 +371,8 @@ def similar(one: GroupTemplate, other: GroupTemplate, balance: Balance = _BALANC
     """Return whether new nodes of two groups are interchangeable, except for their place.
 
     Their allocatable differs by 5 % at most; labels are equal except those of the place, of the group and of its
-    launch template, and ``balance.ignoreLabels``; taints are equal. With ``balance.labels`` only these are compared, and a
-    group without one is similar to none (``processors/nodegroupset/label_nodegroups.go``).
+    launch template, and ``balance.ignoreLabels``; taints are equal. With ``balance.labels`` only these labels are compared,
+    and a group without one of them is similar to none (``processors/nodegroupset/label_nodegroups.go``).
     """
     if balance.labels:
         pairs = ((one.labels.get(key), other.labels.get(key)) for key in balance.labels)
@@ -408,7 +409,7 @@ def balance_nodes(
 
 
 CLUSTER_LIMITS = frozenset({GroupCode.CLUSTER_FULL, GroupCode.TOTAL_REACHED})
-"""The codes of groups that the limits of the cluster hold."""
+"""The codes of groups that limits of the cluster keep from growing."""
 _BLOCKED_CODES = frozenset(
     {
         GroupCode.FOREIGN,
@@ -432,10 +433,10 @@ def plan_scale_out(
 ) -> ScaleOutPlan:
     """Return the groups to scale up; ``provider_template`` as for :meth:`Groups.template_of`.
 
-    ``prices``: what the expander ``price`` goes by.
+    ``prices``: the prices for the expander ``price``.
 
     Raises:
-        ProviderError: the provider cannot be asked.
+        ProviderError: the provider cannot be queried.
     """
     pending = pending_pods(snapshot, profile, inputs.triggering)
     if not any(one.code in (None, PodCode.UNPREDICTABLE) for one in pending):
@@ -472,7 +473,7 @@ def plan_scale_out(
 def _find_offered(snapshot: Snapshot, templates: Iterable[GroupTemplate | None]) -> frozenset[str]:
     """Return the resources that new nodes of some group have, and no node has yet.
 
-    What a group says of its machines comes from their device plug-ins, so that no DeviceClass stands behind it.
+    The resources that a group declares come from device plug-ins, not from a DeviceClass.
     """
     lacking = ~(snapshot.nodes.allocatable > 0).any(axis=1)
     return frozenset(
@@ -527,7 +528,7 @@ class _Planner:
         self._templates, self._settings, self._inputs = templates, settings, inputs
         self.decisions = Decisions()
         self._fitting: dict[str, frozenset[int]] = {}
-        """Group -> the classes whose pods could run on an empty new node of it, as far as that was asked for."""
+        """Group -> the classes whose pods could run on an empty new node of it, as far as computed."""
         self.unhelped = Unhelped(
             snapshot,
             groups,
@@ -662,7 +663,7 @@ class _Planner:
     def drop_redundant(self) -> bool:
         """Drop new nodes whose pods fit on other nodes; return whether any was dropped.
 
-        Nodes of the groups last in ``priorities`` go first, the emptiest of them first. Of a group with several
+        Nodes of the groups last in ``priorities`` are dropped first, the emptiest of them first. Of a group with several
         zones only its last node may be dropped, because the provider chooses the zones in its own order.
         """
         decisions, dropped, stays = self.decisions, set[str](), set[str]()
@@ -703,8 +704,7 @@ class _Planner:
         """Return class -> why the group helps none of its pods, by one more node in each of its zones."""
         candidates = self._new.candidates(group, self._new.tries(group), everywhere=True)
         if not candidates:
-            text = "it has no live node, and the provider does not say what a new one would be"
-            return {cls: GroupRefusal(group.name, GroupCode.NO_TEMPLATE, text) for cls in classes}
+            return dict.fromkeys(classes, GroupRefusal(group.name, *NotIncreased.NO_TEMPLATE.of()))
         packing = self._packing(candidates)
         rows, limit = packing.open_all(), self._new.limit(group)
         return {cls: self._refusal(group, cls, packing, rows, limit) for cls in classes}
@@ -726,13 +726,12 @@ class _Planner:
             labels = packing.snapshot.nodes.labels
             zones = {zone_of(labels.of(row)) for row in rows if evaluation.feasible[row]}
             if (why := self.unhelped.why_not(group.name, cls, zones)) is not None:
-                return GroupRefusal(group.name, GroupCode.NO_HELP, why)
+                return GroupRefusal(group.name, *why)
             if limit is not None and (group.desired is None or group.desired != group.maximum):
                 return limit
-            text = f"it has {group.desired} nodes and may have {group.maximum}"
-            return GroupRefusal(group.name, GroupCode.MAX_SIZE, text)
+            full = NotIncreased.MAX_SIZE.of(have=group.desired, most=group.maximum)
+            return GroupRefusal(group.name, *full)
         if feasible.any():
-            text = "a new node would be of another operating system than it runs on"
-            return GroupRefusal(group.name, GroupCode.FILTERED, text)
+            return GroupRefusal(group.name, *NotIncreased.OTHER_SYSTEM.of())
         texts = dict.fromkeys(text for row in rows for text in evaluation.reasons(row))
         return GroupRefusal(group.name, GroupCode.FILTERED, ", ".join(texts))

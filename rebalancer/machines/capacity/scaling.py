@@ -1,8 +1,8 @@
 """The only place where a run acts on machines: before it plans, and after it has moved pods.
 
 Each strategy of the policy that ``scales`` (``rebalancer.policy.values.Params``) is a :class:`Scaler` here. All
-scalers use one assessment of the machines, made before the plan. Only a process that stays acts on them (``serve``):
-it remembers since when nodes are unneeded. What must outlast it stands on the nodes that it has closed, at the
+scalers use one assessment of the machines, made before the plan. Only a resident process acts on them (``serve``):
+it remembers since when nodes are unneeded. What must outlast it is stored on the nodes that it has closed, at the
 provider, and in the ConfigMap of ``--machine-state``.
 """
 
@@ -32,23 +32,23 @@ class ScalerContext:
     """The input of a scaler."""
 
     strategy: str
-    """As written in the policy."""
+    """The strategy's name in the policy."""
     params: Any
     """The strategy's options."""
     report: CapacityReport
     group_states: GroupStates
-    """The state of each group; what the scaler adds is kept for later runs."""
+    """The state of each group; changes by the scaler are kept for later runs."""
     scale_in: Any
-    """What scale-in remembers (``rebalancer.machines.capacity.scale_in.ScaleInMemory``)."""
+    """The memory of scale-in (``rebalancer.machines.capacity.scale_in.ScaleInMemory``)."""
     guarded: Guarded
     client: Client | None
-    """None where there is no cluster: ``suspended`` says so, too."""
+    """None without a cluster; ``suspended`` is set then, too."""
     now: Callable[[], float]
     """Returns the API server's time in Unix seconds."""
     by: str
     """This process, as it is written on nodes."""
     release: str
-    """Namespace and name of the Lease that the run holds, as written on nodes; empty without one."""
+    """Namespace and name of the Lease held by the run, as written on nodes; empty without one."""
     stop: Stop
     keep_groups: Callable[[], None]
     """Keeps ``group_states`` for later runs before something is requested; raises ClusterReadError."""
@@ -57,11 +57,11 @@ class ScalerContext:
     dry: bool = False
     """Whether that is because of a dry run only, whose plan is that of a run."""
     warn: Callable[[str], None] = lambda _: None
-    """Takes a sentence for the report."""
+    """Adds a sentence to the report."""
     show: Callable[[str], None] = lambda _: None
-    """Shows on the node of a name, by its conditions, what its record says."""
+    """Sets the conditions of the named node according to its record."""
     gives_back: bool = False
-    """Whether nodes may be opened again also where it is suspended: to give capacity back takes none away."""
+    """Whether nodes may be opened again even if the scaler is suspended: returning capacity removes none."""
 
 
 class Scaler:
@@ -99,11 +99,11 @@ class Scaling:
     scalers: Sequence[tuple[str, Scaler]]
     """Each with the strategy's name in the policy, in the order in which they act."""
     keep: Callable[[Sequence[MachineAct]], bool]
-    """Keeps what later runs have to know, and announces what was done; returns whether it could."""
+    """Stores the states for later runs, and writes Events about the acts; returns whether it could."""
     stop: Stop
     """Once it comes, as when the Lease is lost, nothing more is done: another process acts."""
     acts: list[MachineAct] = field(default_factory=list)
-    """What was done so far."""
+    """The acts so far."""
     kept: bool = True
 
     @property

@@ -1,6 +1,6 @@
 """The state of each group of machines between runs: its back-off, the size that was requested, and for which pods.
 
-It is stored, because a process that starts again must not ask for less than was asked for, or buy the same in vain.
+It is stored, because a restarted process must not request less than before, or buy the same machines without success again.
 
 The times are those of Cluster Autoscaler (``--max-node-provision-time``, ``--initial-node-group-backoff-duration``,
 ``--max-node-group-backoff-duration``, ``--node-group-backoff-reset-timeout``).
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from rebalancer.base.errors import ProviderError
-from rebalancer.machines.capacity.codes import GroupCode, PodCode
 from rebalancer.machines.capacity.groups import GroupOptions, Groups, Sizes, sizes_of
 from rebalancer.machines.capacity.packing import unschedulable_for
 from rebalancer.machines.capacity.scale_out_plan import (
@@ -26,6 +25,7 @@ from rebalancer.machines.capacity.scale_out_plan import (
     ScaleOutPlan,
 )
 from rebalancer.machines.capacity.unhelped import NoHelp
+from rebalancer.machines.reasons import GroupCode, NotIncreased, PodCode, Reason
 from rebalancer.providers.contract import Machines, NodeGroup
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import STARTUP
@@ -52,18 +52,18 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """The state of a group that later runs need. Times are Unix seconds, 0 for never."""
 
     scaled_out_at: _Moment = 0
-    """When its size was last increased."""
+    """The time of its last increase."""
     upcoming_since: _Moment = 0
     """Since when there are upcoming machines; 0 also for the back-off in which machines were given up."""
     failures: _Count = 0
-    """In a row."""
+    """The number of failures in a row."""
     failed_at: _Moment = 0
-    """When it last failed."""
+    """The time of the last failure."""
     backoff_until: _Moment = 0
     code: str = ""
     """Why it failed: :data:`TIMEOUT`, :data:`REFUSED` or :data:`NOT_LAUNCHED`."""
     why: str = ""
-    """The same in words."""
+    """The reason of the failure in words."""
     suspended: str = ""
     """Why it launches no machines on purpose, in words; empty where nothing keeps it from that."""
     unknown_since: _Moment = 0
@@ -71,9 +71,9 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     asked: _Count = 0
     """The size that was requested last, until the provider shows it; 0: none."""
     asked_at: _Moment = 0
-    """When it was requested, or was about to be."""
+    """The time at which this size was requested, or was about to be."""
     pods: dict[str, str] = {}
-    """uid of a pending pod that one of its requested machines will take -> the zone in which that was wanted, if any."""
+    """uid of a pending pod for which one of its machines was requested -> the zone of that request, if any."""
     no_help: dict[str, NoHelp] = {}
     """What a pod needs of it -> the increases that did not bring it."""
 
@@ -89,9 +89,9 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
         return now < self.backoff_until <= now + MAXIMUM
 
     def find_unseen(self, desired: int, now: float) -> int:
-        """Return the size that was requested last, while an answer of the provider that says ``desired`` may be older; else 0.
+        """Return the size that was requested last, while the provider's answer ``desired`` may be older; else 0.
 
-        A request whose end is not known counts for a minute, or for the back-off that it has led to.
+        A request with an unknown result counts for a minute, or for the back-off that it has caused.
         """
         if not self.asked or now < self.asked_at - SETTLED:
             return 0
@@ -151,7 +151,7 @@ def note_failure(state: GroupState, code: str, why: str, now: float) -> GroupSta
 
 
 def note_decrease(state: GroupState) -> GroupState:
-    """Return the state of a group that is decreased to its existing machines: none is awaited any more, and its back-off stays."""
+    """Return the state of a group that is decreased to its existing machines: none is awaited any more, and its back-off is kept."""
     return msgspec.structs.replace(state, upcoming_since=0, asked=0, asked_at=0)
 
 
@@ -175,7 +175,7 @@ def note_scale_out(state: GroupState, now: float) -> GroupState:
 KEY = "groups"
 """Key of the ConfigMap's data; the others are those of interruptions."""
 _MAX_BYTES = 90_000
-"""Of what stands there: the rest of the ConfigMap is for interruptions."""
+"""Bytes of the stored state: the rest of the ConfigMap is for interruptions."""
 
 
 def decode(data: Mapping[str, str]) -> tuple[dict[str, GroupState], str | None]:
@@ -205,7 +205,7 @@ class GroupStore:
         self.where = store.name
 
     def load(self) -> dict[str, GroupState]:
-        """Return what an earlier process has stored.
+        """Return the states that an earlier process has stored.
 
         Raises:
             ClusterReadError: the ConfigMap does not exist, or could not be read.
@@ -256,13 +256,13 @@ class GroupStates:
     """The state of each group in this run."""
 
     earlier: Mapping[str, GroupState] = field(default_factory=dict)
-    """As the run before has left it."""
+    """The states that the run before has left."""
     times: ScaleOutTimes | None = None
     """None where nothing scales out: each pending pod counts, and no group is blocked."""
     groups: dict[str, GroupState] = field(default_factory=dict)
-    """As it is now."""
+    """The present states."""
     warn: Callable[[str], None] = lambda _: None
-    """Is given what could not be asked."""
+    """Receives a warning about each query that failed."""
 
     def with_asked(self, group: NodeGroup, now: float) -> NodeGroup:
         """Return a group with the size that was requested of it, where the provider's answer may be older than that."""
@@ -335,7 +335,7 @@ class GroupStates:
     def _note_failed_launches(
         self, group: NodeGroup, state: GroupState, now: float, machines: Machines
     ) -> GroupState:
-        """Return the state of a group with failed launches; the provider is asked if machines are missing.
+        """Return the state of a group with failed launches; the provider is queried if machines are missing.
 
         As in Cluster Autoscaler's AWS provider: if the request fails, no failed launch is known.
         """
@@ -356,18 +356,19 @@ class GroupStates:
         rest = 0.0 if self.times is None else self.times.cool_down
         for name, state in self.groups.items():
             if state.is_foreign(now):
-                text = f"it has machines, and none has been a node of this cluster since {rfc3339(state.unknown_since)}"
-                yield name, GroupRefusal(name, GroupCode.FOREIGN, text)
+                why = NotIncreased.FOREIGN.of(since=rfc3339(state.unknown_since))
             elif state.suspended:
-                yield name, GroupRefusal(name, GroupCode.SUSPENDED, state.suspended)
+                why = Reason(GroupCode.SUSPENDED, state.suspended)
             elif state.in_backoff(now):
-                text = f"{state.why}; back-off until {rfc3339(state.backoff_until)}"
-                yield name, GroupRefusal(name, GroupCode.BACKOFF, text)
+                until = rfc3339(state.backoff_until)
+                why = NotIncreased.BACKOFF.of(why=state.why, until=until)
             elif self.times is not None and (not sizes[name].are_healthy or sizes[name].are_lost):
-                yield name, GroupRefusal(name, GroupCode.UNHEALTHY, sizes[name].unhealthy())
+                why = Reason(GroupCode.UNHEALTHY, sizes[name].unhealthy())
             elif 0 < state.scaled_out_at <= now < state.scaled_out_at + rest:
-                text = f"scaled out at {rfc3339(state.scaled_out_at)}, and cools down"
-                yield name, GroupRefusal(name, GroupCode.COOLDOWN, text)
+                why = NotIncreased.COOLDOWN.of(at=rfc3339(state.scaled_out_at))
+            else:
+                continue
+            yield name, GroupRefusal(name, *why)
 
     def find_unprovisioned(self, now: float) -> set[str]:
         """Return the groups in a back-off because machines were not provisioned, unless launches are suspended."""
@@ -389,7 +390,7 @@ class GroupStates:
     def note_plan(
         self, plan: ScaleOutPlan, snapshot: Snapshot, scaled_out: Collection[str]
     ) -> None:
-        """Record which pods wait for a requested machine, and what did not help; ``scaled_out``: groups increased now."""
+        """Record which pods wait for a requested machine, and which increases did not help; ``scaled_out``: groups increased now."""
         pods: dict[str, dict[str, str]] = {}
         for one in islice(_waiting(plan, scaled_out), _MAX_PODS):
             uid, group = snapshot.pods.uid[one.pod], one.group or ""

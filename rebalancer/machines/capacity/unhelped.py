@@ -1,6 +1,6 @@
 """Increases of groups that brought their machines, and did not help the pods that they were for.
 
-The provider chooses the zone of a new machine, and of a mixed group its type: without capacity in one of them it takes
+The provider chooses the zone of a new machine, and of a mixed group its type: without capacity in one of them it uses
 another. An increase is repeated once, by as few machines as one pod needs; then the group is not tried for this zone,
 or for such pods, until a back-off is over. A machine that comes as it was wanted ends that.
 """
@@ -19,6 +19,7 @@ import numpy as np
 from rebalancer.base.plain_text import and_more
 from rebalancer.machines.capacity.groups import Groups, zone_of
 from rebalancer.machines.capacity.packing import NewNode, Packing
+from rebalancer.machines.reasons import GroupCode, NotIncreased, Reason
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import LAST_SECOND, rfc3339
@@ -30,7 +31,7 @@ _INITIAL, _MAXIMUM = 3600.0, 8 * 3600.0
 _MAX_NEEDS = 300
 """What is kept of one group at most: the newest."""
 _FORGOTTEN = 24 * 3600.0
-"""Seconds after which an increase without help says nothing any more."""
+"""Seconds after which an increase without help is forgotten."""
 
 
 class NoHelp(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -38,9 +39,9 @@ class NoHelp(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     tries: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
     failed_at: Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
-    """When that was seen last."""
+    """The time of the last such increase."""
     why: str = ""
-    """What came, in words."""
+    """What came instead, in words."""
 
     @property
     def backoff_until(self) -> float:
@@ -52,15 +53,15 @@ class NoHelp(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         """Return whether it is not tried now."""
         return now < self.backoff_until
 
-    def describe(self, now: float) -> str:
-        """Return why a group is not increased, in words."""
+    def describe(self, now: float) -> Reason[GroupCode]:
+        """Return why a group is not increased."""
         if self.is_held(now):
-            return f"{self.why}; back-off until {rfc3339(self.backoff_until)}"
-        return f"{self.why}; one machine is tried first"
+            return NotIncreased.TRIED_IN_VAIN.of(why=self.why, until=rfc3339(self.backoff_until))
+        return NotIncreased.ONE_TRIED_FIRST.of(why=self.why)
 
 
 NoHelps = Mapping[str, Mapping[str, NoHelp]]
-"""Group -> what a pod needs of it (a zone, or what a digest stands for) -> the increases that did not bring it."""
+"""Group -> what a pod needs of it (a zone, or the requirements of a digest) -> the increases that did not bring it."""
 
 
 def drop_old(no_help: NoHelps, now: float) -> dict[str, dict[str, NoHelp]]:
@@ -132,7 +133,9 @@ class Unhelped:
                 kept.append(pod)
         return kept
 
-    def why_not(self, group: str, cls: int, zones: Iterable[str | None]) -> str | None:
+    def why_not(
+        self, group: str, cls: int, zones: Iterable[str | None]
+    ) -> Reason[GroupCode] | None:
         """Return why a group is not increased for a class whose pods could be in these of its zones; None if it may be."""
         needs = self.no_help.get(group, {})
         of_zones = [needs.get(_need_of_zone(zone or "")) for zone in zones]
@@ -227,7 +230,7 @@ def _need_of_zone(zone: str) -> str:
 
 
 def _need_of_class(snapshot: Snapshot, cls: int) -> str:
-    """Return a digest of what the pods of a class ask for, the same in each run."""
+    """Return a digest of the requirements of a class's pods, the same in each run."""
     one, requests = snapshot.classes[cls], snapshot.requests[:, cls]
     asked = {snapshot.resources[row]: int(requests[row]) for row in np.flatnonzero(requests)}
     text = msgspec.json.encode([one.namespace, one.spec, sorted(asked.items())], order="sorted")

@@ -37,10 +37,10 @@ def change_state(
 
 
 def clear_state(client: Client, name: str) -> str | None:
-    """Remove the scale-in record of a node, and our cordon; return what stays and why, or None.
+    """Remove the scale-in record of a node, and our cordon; return what is kept and why, or None.
 
-    A node whose machine is being terminated stays cordoned, because new pods on it would be lost. So does a node of
-    which it is unknown who cordoned it.
+    A node whose machine is being terminated is not uncordoned, because new pods on it would be lost. Neither is a node if
+    it is unknown who cordoned it.
 
     Raises:
         ClusterReadError: the node could not be read or written.
@@ -67,7 +67,7 @@ def clear_state(client: Client, name: str) -> str | None:
 
 
 def _veto(node: NodeView) -> str | None:
-    """Return why the machine of a node must stay, or is another process's responsibility; None if nothing forbids it.
+    """Return why the machine of a node must not be ended, or is another process's responsibility; None if nothing forbids it.
 
     Checked directly before each step that removes something: the run may have read the nodes minutes ago.
     """

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 GROUP = "cluster.x-k8s.io"
 VERSIONS = ("v1beta2", "v1beta1")
-"""Those that are understood, the preferred one first."""
+"""The supported versions of the API, the preferred one first."""
 MIN_SIZE = f"{GROUP}/cluster-api-autoscaler-node-group-min-size"
 MAX_SIZE = f"{GROUP}/cluster-api-autoscaler-node-group-max-size"
-"""Cluster Autoscaler's annotations: what carries both is a node group."""
+"""Cluster Autoscaler's annotations: an object with both is a node group."""
 OPTIONS = f"{GROUP}/autoscaling-options-"
-"""How its annotations begin for options of one group."""
+"""Prefix of the annotations with options of one group."""
 DELETE = f"{GROUP}/delete-machine"
-"""Of a Machine that the next decrease of its MachineSet ends first."""
+"""Annotation on a Machine that the next decrease of its MachineSet ends first."""
 PAUSED = f"{GROUP}/paused"
 NO_CREATION = f"{GROUP}/disable-machine-create"
 UPDATING = "in-place-updates.internal.cluster.x-k8s.io/update-in-progress"
 NOTE = "rebalancer/replace"
-"""Of a group whose machines are being replaced."""
+"""Annotation on a group whose machines are being replaced."""
 ENDS = "rebalancer/ends"
 """Of a group that is about to be decreased: which Machine is ended by that."""
 CLUSTER = f"{GROUP}/cluster-name"
@@ -163,7 +163,7 @@ class Scalable(ApiObject):
 
     @property
     def selector(self) -> Mapping[str, str]:
-        """``spec.selector.matchLabels``, by which its controller lists what belongs to it."""
+        """``spec.selector.matchLabels``, by which its controller lists its own objects."""
         return read_path(self.raw, "spec", "selector", "matchLabels") or {}
 
     @property
@@ -184,7 +184,7 @@ class Scalable(ApiObject):
 
     @property
     def rollout_after(self) -> float:
-        """Unix seconds: what was created before is old; 0 where none is given."""
+        """Unix seconds: Machines created before are outdated; 0 if none is given."""
         new = read_path(self.raw, "spec", "rollout", "after")
         return unix_seconds(new or read_path(self.raw, "spec", "rolloutAfter"))
 
@@ -250,7 +250,7 @@ _IDENTITY = ("name", "uid", "resourceVersion")
 """What the metadata of each object say: a change is guarded by it."""
 
 Decide = Callable[[Raw], Mapping[str, Any] | None]
-"""Is given an object as it is, and returns what changes of it, or None; is asked again after a conflict or a lost answer."""
+"""Receives the current object, and returns its changes, or None; called again after a conflict or a lost answer."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
-"""End exactly one Machine of a group: say on the group which one, mark it, and decrease the replicas by one.
+"""End exactly one Machine of a group: name it on the group, mark it, and decrease the replicas by one.
 
-Cluster Autoscaler marks and decreases, too. Here each write is guarded by what was read, and the group says which
-Machine its next decrease is for, since a process may be killed, and an answer lost, after each write:
+Cluster Autoscaler marks and decreases, too. Here each write is guarded by what was read, and the group names the
+Machine that its next decrease is for, since a process may be killed, and an answer lost, after each write:
 
     group: rebalancer/ends = the Machine   -> no other process decreases it by an older look
     Machine: delete-machine                -> its MachineSet ends it first
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from rebalancer.kube.client import Client
 
 _PENDING = 8.0
-"""Seconds for which ends that were asked for before are waited for: Cluster API acts at once, or is not there."""
+"""Seconds to wait for ends that were requested before: Cluster API acts at once, or is not running."""
 _POLL_INTERVAL = 0.5
 _LATEST = 15.0
-"""Seconds within which the last write is begun, or not at all: who has asked for the end answers for the node that long."""
+"""Seconds within which the last write is begun, or not at all: the caller guarantees its checks of the node for this time."""
 
 
 def annotate(**annotations: str | None) -> dict[str, Any]:
@@ -38,10 +38,10 @@ def annotate(**annotations: str | None) -> dict[str, Any]:
 def await_pending(
     client: Client, read: Callable[[], ScalableGroup], group: ScalableGroup
 ) -> ScalableGroup:
-    """Wait for the ends that were asked for before, for some seconds; return the group as it is then.
+    """Wait some seconds for the ends that were requested before; return the group as it is then.
 
     Until their Machines are being deleted an end can be lost: with two of them marked one decrease may end either, and an
-    increase takes the decrease back.
+    increase undoes the decrease.
 
     Raises:
         ProviderError: the group cannot be read.
@@ -143,7 +143,7 @@ class MachineEnd:
         self._set_mark(self.machine, f"{OURS} {self._claims[-1]}")
 
     def _set_mark(self, machine: Machine, mark: str | None) -> None:
-        """Set a mark of ours, or remove it; one of another client stays as it is."""
+        """Set a mark of ours, or remove it; a mark of another client is not changed."""
 
         def decide(raw: Raw) -> Mapping[str, Any] | None:
             now = Machine(raw)
@@ -171,7 +171,7 @@ class MachineEnd:
     def _take_back(self) -> bool:
         """Remove what was written; return False if the machine is ended all the same.
 
-        The claim goes first: after that no request which is still under way can decrease the group.
+        The claim is removed first: after that no request which is still under way can decrease the group.
 
         Raises:
             ProviderError: whether it is ended is not known.

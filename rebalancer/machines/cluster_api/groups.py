@@ -51,18 +51,18 @@ _MAX_PODS = "110"
 _ON_NODES = ("node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
 """Labels of Machines with these domains, or domains below the last two, are set on their nodes ("Metadata propagation")."""
 _ARCH = "CAPI_SCALE_ZERO_DEFAULT_ARCH"
-"""Of the environment, as for Cluster Autoscaler: the architecture where nothing says it."""
+"""Environment variable of the default architecture, as for Cluster Autoscaler."""
 
 
 def find_outdated(api: ClusterApi, view: ScalableGroup, by: Outdated) -> frozenset[str]:
     """Return the instances whose template is not that of the group.
 
-    Of a MachineDeployment the template of a Machine is that of its MachineSet. A MachineSet that no MachineDeployment
-    owns keeps its Machines when its template changes: its Machines say their version, and the objects that were cloned
-    for them say from which template (``cluster.x-k8s.io/cloned-from-name``).
+    In a MachineDeployment the template of a Machine is that of its MachineSet. A MachineSet that no MachineDeployment
+    owns keeps its Machines when its template changes: its Machines have their version, and the objects that were cloned
+    for them name their template (``cluster.x-k8s.io/cloned-from-name``).
 
     Raises:
-        ProviderError: Cluster API does not say it, or cannot be asked.
+        ProviderError: Cluster API does not provide it, or cannot be queried.
     """
     if by is not Outdated.TEMPLATE:
         raise ProviderError(
@@ -117,10 +117,10 @@ def node_template(
 ) -> NodeTemplate | None:
     """Return the template of a new node by Cluster Autoscaler's annotations; None if they do not give cpu and memory.
 
-    What they leave open the template of the infrastructure may say (``status.capacity``).
+    Values that they do not give are read from the template of the infrastructure (``status.capacity``).
 
     Raises:
-        ProviderError: an annotation cannot be read, or Cluster API cannot be asked.
+        ProviderError: an annotation cannot be parsed, or Cluster API cannot be queried.
     """
     amounts = dict(_read_amounts(view.owner.annotations))
     if not {"cpu", "memory"} <= amounts.keys():
@@ -258,7 +258,7 @@ def _connect(params: ClusterApiParams, environ: Mapping[str, str], beside: Clien
 
 
 class MachineGroups:
-    """The node groups of one Cluster. What was read of a group last is what its changes are judged by."""
+    """The node groups of one Cluster. Changes of a group are checked against its last read state."""
 
     def __init__(self, api: ClusterApi, cluster: str, environ: Mapping[str, str]) -> None:
         self._api, self._cluster, self._environ = api, cluster, environ
@@ -337,7 +337,7 @@ class MachineGroups:
     def launch_failure(self, group: NodeGroup, since: float) -> str | None:  # noqa: ARG002
         """Return why a MachineSet of the group cannot create Machines now; None if it can.
 
-        Its condition is True again once all are there, so that one which is False is about a launch that is asked for.
+        Its condition is True again once all Machines exist, so that a False one concerns a launch that is requested now.
         """
         for one in self._view(group).sets:
             if why := _why_not_created(one):
@@ -361,7 +361,7 @@ class MachineGroups:
     # -- writing -----------------------------------------------------------------------------------
 
     def set_size(self, group: NodeGroup, desired: int) -> None:
-        """Set the replicas; a decrease only takes back Machines that were never created."""
+        """Set the replicas; a decrease only cancels Machines that were never created."""
         view = await_pending(self._api.client, lambda: self._read_anew(group), self._view(group))
         if view.owner.replicas != group.desired:
             raise ProviderRefusalError(f"{group.name}: it was changed meanwhile")
@@ -421,7 +421,7 @@ class MachineGroups:
         self._api.change(self._api.resource(judged.kind), judged.name, decide)
 
     def suspend(self, group: NodeGroup, processes: Sequence[str]) -> None:
-        """Do nothing: no process of Cluster API sets sizes by itself; what a rollout would do is refused instead."""
+        """Do nothing: no process of Cluster API sets sizes by itself; changes during a rollout are refused instead."""
 
     def resume(self, group: NodeGroup, processes: Sequence[str]) -> None:
         """Do nothing, see :meth:`suspend`."""
@@ -448,7 +448,7 @@ def _view(
 
 
 def _why_not_created(machine_set: Scalable) -> str:
-    """Return what the condition of a MachineSet says that cannot create Machines; empty if it can."""
+    """Return the message of the condition by which a MachineSet cannot create Machines; empty if it can."""
     status = read_path(machine_set.raw, "status") or {}
     new = read_path(status, "deprecated", "v1beta1", "conditions") or ()
     for one in (*new, *(status.get("conditions") or ())):

@@ -1,10 +1,10 @@
-"""One node group of Cluster API as it was read: its machines, and what keeps them from being added or ended.
+"""One node group of Cluster API as it was read: its machines, and why they cannot be added or ended.
 
 Which Machine a decrease ends is the choice of its MachineSet: those that are being deleted count first, then those with the
 annotation ``delete-machine``, then others (``machineset_deletion_order.go``). Which MachineSet is decreased is the choice
 of the MachineDeployment: while a rollout waits for deletions (OnDelete) the oldest one of an old template, else the one
-with its template. So a Machine can be ended, and no other, only if nothing else is marked, all that was asked for is
-there, and its MachineSet is the next.
+with its template. So exactly this Machine is ended only if nothing else is marked, all requested
+Machines exist, and its MachineSet is the next.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rebalancer.providers.contract import KnownNode, NodeGroup
 
 PENDING = "Cluster API has not ended yet what was asked for before"
 OURS = "rebalancer"
-"""How the values of marks begin that this program sets."""
+"""Prefix of the values of marks that this program sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class ScalableGroup:
     owner: Scalable
     """The MachineDeployment, or the MachineSet that none owns."""
     sets: Sequence[Scalable]
-    """Its MachineSets; of a MachineSet itself."""
+    """The MachineSets of the group; for a MachineSet, itself."""
     machines: Sequence[Machine]
-    """All of them, by name."""
+    """All machines of the group, by name."""
     nodes: Sequence[KnownNode] = field(default=(), compare=False)
 
     @property
@@ -63,7 +63,7 @@ class ScalableGroup:
         return len(self.staying) < len(self.living)
 
     def by_instance(self) -> dict[str, Machine]:
-        """Return instance -> machine, for those that stay; see :attr:`NodeGroup.instances`.
+        """Return instance -> machine, without those being deleted; see :attr:`NodeGroup.instances`.
 
         A machine is known by its ``providerID`` if its node has the same one, else by its own name: a kubelet chooses the
         ``providerID`` of its node.
@@ -192,7 +192,7 @@ class ScalableGroup:
         return None
 
     def why_not_shrink(self, size: int) -> str | None:
-        """Return why a decrease to ``size`` could end a machine; None if it only takes back what is not there."""
+        """Return why a decrease to ``size`` could end a machine; None if it only cancels missing machines."""
         targets, counts = self.shrink(size), self._counts(self.living)
         if all(targets[uid] >= count for uid, count in counts.items()):
             return None

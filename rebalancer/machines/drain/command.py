@@ -96,9 +96,9 @@ def ordered_policy(
 ) -> LoadedPolicy:
     """Return the policy for emptying ``nodes``: budgets, scheduler and safety of ``loaded``.
 
-    Limits in flight, per owner and in total, hold. Limits per node, run and hour do not, because the user ordered
+    Limits in flight, per owner and in total, apply. Limits per node, run and hour do not, because the user ordered
     the evictions. Windows are ignored. Pods on other nodes, which may have to make room, are protected and selected
-    as in any run. How single replicas, and what cannot be evicted, are moved is as in any run, too; grace periods
+    as in any run. Single replicas and pods that cannot be evicted are moved as in any run, too; grace periods
     are the command's.
     """
     given = loaded.policy
@@ -153,7 +153,7 @@ class OrderedProtections:
         return freeze(bits)
 
     def triage_fellows(self, snapshot: Snapshot) -> list[Triaged]:
-        """Return the fate of each pod on another node that goes with some on the nodes."""
+        """Return the fate of each pod on another node that is moved together with pods on the nodes."""
         here, gangs = mask_of(snapshot, self._nodes), not self._orders.evict_gangs
         fellows = fellows_elsewhere(snapshot, here, gangs=gangs)
         return triage_each(snapshot, fellows, self._orders)
@@ -279,7 +279,7 @@ class EmptyingOptions(Grouped):
 
 @dataclass
 class NodeCommand:
-    """A command of a person to empty nodes: what was ordered, and its one way from the pre-flight to the report.
+    """A user's command to empty nodes: its orders, and its course from the pre-flight to the report.
 
     What is done in between differs: nodes are drained, or replaced one after the other. Pods leave in rounds of the
     planner and the executor of every run.
@@ -288,11 +288,11 @@ class NodeCommand:
     options: EmptyingOptions
     environment: Environment
     stop: Stop
-    """Of the whole command."""
+    """The stop of the whole command."""
     orders: Orders
     progress: Progress
     base: RunContext
-    """Of which every round is a copy, with a time and a policy of its own."""
+    """The run of which every round is a copy, with a time and a policy of its own."""
     conditions: NodeConditions
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """Uid -> the outcome of the last attempt to evict the pod."""
@@ -383,7 +383,7 @@ class NodeCommand:
 
     @contextmanager
     def source(self, names: Sequence[str]) -> Iterator[Source]:
-        """Yield the source of a run; wait if another run holds the Lease. What the run notes is kept for the report."""
+        """Yield the source of a run; wait if another run holds the Lease. The run's notes are kept for the report."""
         held = ""
         while True:
             run, _ = self.run_for(names)
@@ -405,7 +405,7 @@ class NodeCommand:
                 raise self._end_of_wait(names, why, held)
 
     def _keep_notes(self, notes: Sequence[str]) -> None:
-        """Add notes to the report, each once: a round may say again what an earlier one has said."""
+        """Add notes to the report, each once: a round may repeat notes of earlier ones."""
         said = self.base.notes
         said.extend(note for note in dict.fromkeys(notes) if note not in said)
 

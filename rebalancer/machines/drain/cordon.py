@@ -34,7 +34,7 @@ from rebalancer.wire import objects as o
 
 
 def _carry_over(node: NodeView, before: Order, order: Order) -> Order:
-    """Return the record of a drain that takes a node over; people who have uncordoned it have ended the one before."""
+    """Return the record of a drain that takes a node over; the drain before has ended if people have uncordoned the node."""
     lasts = node.unschedulable
     return msgspec.structs.replace(
         order,
@@ -115,9 +115,9 @@ def give_back(client: Client, name: str, uid: str) -> bool:
 
 
 def let_go(client: Client, name: str, by: str, *, stays: bool = False) -> bool:
-    """Give back a node that the drain ``by`` has closed; return whether it did.
+    """Uncordon a node that the drain ``by`` has cordoned, and remove its record; return whether it did.
 
-    Not while its machine may be ending, unless it is known that it ``stays``.
+    Nothing is changed while its machine may be ending, unless it is known that it ``stays``.
 
     Raises:
         ClusterReadError: the node could not be read or written.
@@ -132,8 +132,7 @@ def let_go(client: Client, name: str, by: str, *, stays: bool = False) -> bool:
 def finish(client: Client, name: str, by: str) -> bool:
     """Remove our record from a node that is empty, and leave it closed; return whether the node was ours.
 
-    A record that says that the label is ours, or how far a replacement is, stays, marked as ended: whoever opens the
-    node takes it back. If another drain has taken over the node, nothing changes.
+    A record of our label, or of the stage of a replacement, is kept, marked as ended, until the node is opened. If another drain has taken over the node, nothing changes.
 
     Raises:
         ClusterReadError: the node could not be read or written.
@@ -153,10 +152,10 @@ def finish(client: Client, name: str, by: str) -> bool:
 
 
 def open_node(client: Client, name: str) -> str | None:
-    """Open a node, and take back whatever a drain or a replacement has left on it; return why it stays closed, or None.
+    """Uncordon a node, and remove what a drain or a replacement has left on it; return why it stays cordoned, or None.
 
-    It stays closed where another one of ours, an announcement or people's ``rebalancer/leave`` wants that, and while
-    its machine may be ending.
+    It stays cordoned if another of our components, an announcement or people's ``rebalancer/leave`` requires that, and
+    while its machine may be ending.
 
     Raises:
         ClusterReadError: the node could not be read or written.

@@ -25,7 +25,7 @@ from rebalancer.wire.times import unix_seconds
 _PAUSE = 5.0
 """Seconds between two looks, as kubectl waits after a 429."""
 _MAX_PAUSE = 30.0
-"""Between rounds in which nothing could go: each reads the whole cluster."""
+"""Seconds between rounds in which no pod could be evicted: each reads the whole cluster."""
 _FAILURES = 10
 """Number of looks or rounds that may fail in a row: an API server that is restarted comes back."""
 

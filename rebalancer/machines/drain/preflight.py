@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from rebalancer.base.plain_text import and_more
 from rebalancer.kube.client import Client
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, Restart, evict
 from rebalancer.machines.drain.triage import Fate, Triaged
+from rebalancer.machines.reasons import DrainVerdict, Obstacle, Reason
 from rebalancer.plan.plan import Code, Cost, Method, Move, Plan, Skip
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.gangs import unit_of
@@ -27,26 +27,7 @@ from rebalancer.wire.times import rfc3339
 
 STRATEGY = "leaving"
 _LIMITS = frozenset({Code.BUDGET, Code.PDB})
-"""What keeps a pod for a time only: the next round asks again."""
-
-
-class DrainVerdict(enum.StrEnum):
-    """The expected result for a node; the worst of its pods decides."""
-
-    DRAINABLE = "drainable"
-    """Its pods can go now, as far as is known."""
-    WAITS = "waits"
-    """Waits for work that comes to an end, for terminating pods, or for a rollout that will replace them."""
-    BLOCKED = "blocked"
-    """By a PodDisruptionBudget that allows nothing now; healthy pods in a closed zone do not count for those elsewhere."""
-    NO_ROOM = "no-room"
-    """No landing is foreseen for a replacement."""
-    NEVER = "never-satisfiable"
-    """By a PodDisruptionBudget that allows nothing even while all of its pods are Ready."""
-    MISCONFIGURED = "misconfigured"
-    """Two PodDisruptionBudgets select one pod: the API refuses every eviction of it."""
-    REFUSED = "refused"
-    """Pods are on it that are evicted only if a flag says so."""
+"""Codes of temporary obstacles: the next round checks again."""
 
 
 REFUSING = frozenset(
@@ -65,16 +46,16 @@ class PodCheck:
     fate: Fate
     verdict: DrainVerdict
     code: str
-    """Stable: a ``rebalancer.machines.drain.triage.FateReason``, or a reason code of plans."""
+    """Stable: a ``rebalancer.machines.reasons.FateReason``, or a reason code of plans."""
     message: str
     move: Move | None = None
     """Where its replacement is expected; None if it has none, or none is foreseen."""
     full: tuple[str, ...] = ()
     """Where none is foreseen: nodes that only the requests of other pods keep from taking it."""
     method: Method = Method.EVICT
-    """How it would leave."""
+    """The method by which it would leave."""
     fellows: tuple[Move, ...] = ()
-    """Moves of pods on nodes that stay, which leave with it: by the same restart of a rollout, or as a gang."""
+    """Moves of pods on other nodes, which leave with it: by the same restart of a rollout, or as a gang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +83,7 @@ def refuses(checks: Sequence[NodeCheck]) -> bool:
 
 
 def warn_of_outage(snapshot: Snapshot, names: Sequence[str]) -> Iterator[str]:
-    """Yield what keeps the pods of the nodes ``names`` from ending, and which zones take no replacement."""
+    """Yield why the pods of the nodes ``names`` cannot end, and which zones accept no replacement."""
     nodes = snapshot.nodes
     silent = [name for name in names if not nodes.ready[nodes.index[name]]]
     if silent:
@@ -129,7 +110,7 @@ def check(
     together: Bools | None = None,
     fellows: Sequence[Triaged] = (),
 ) -> list[NodeCheck]:
-    """Return one check per node of ``names``, given what is decided on the ``pods`` there.
+    """Return one check per node of ``names``, given the fates of the ``pods`` there.
 
     ``room`` is the plan on :func:`without_budgets`: it places all pods together, each in the state after the earlier
     ones. ``without_landing``: pods without a landing in that plan may leave anyway, except those that leave only
@@ -150,8 +131,6 @@ def check(
 
 
 class _Check:
-    """Checks single pods."""
-
     def __init__(
         self,
         snapshot: Snapshot,
@@ -170,13 +149,13 @@ class _Check:
         }
         self._disruptions = DisruptionBudgets(snapshot)
         self._fellows: dict[GangKey, list[Triaged]] = {}
-        """Rollout -> its pods on nodes that stay."""
+        """Rollout -> its pods on other nodes."""
         for one in fellows:
             of_class = snapshot.classes[int(snapshot.pods.cls[one.pod])]
             if of_class.membership.surge:
                 self._fellows.setdefault((of_class.namespace, of_class.gang), []).append(one)
         self._elsewhere: dict[str, list[Move]] = {}
-        """Gang -> the moves of its pods on nodes that stay."""
+        """Gang -> the moves of its pods on other nodes."""
         for move in room.moves:
             if move.of_gang and move.method is Method.EVICT and move.node not in names:
                 self._elsewhere.setdefault(move.gang, []).append(move)
@@ -187,7 +166,7 @@ class _Check:
         self._at_once = {
             gang: self._disruptions.at_once(pods) for gang, pods in together_of.items()
         }
-        """Gang -> why its pods cannot go at once now; None if they can."""
+        """Gang -> why its pods cannot be evicted at once now; None if they can."""
 
     def pod(self, one: Triaged) -> PodCheck:
         of_class = self._snapshot.classes[int(self._snapshot.pods.cls[one.pod])]
@@ -222,7 +201,7 @@ class _Check:
         return PodCheck(one.pod, one.fate, DrainVerdict.DRAINABLE, one.why.value, message, move)
 
     def _gap(self, pod: int) -> str:
-        """Return why the eviction of a pod leaves a gap that the policy asks to avoid; empty if it leaves none."""
+        """Return why the eviction of a pod leaves a gap that the policy wants to avoid; empty if it leaves none."""
         pods, cls = self._snapshot.pods, int(self._snapshot.pods.cls[pod])
         why, owner = self._snapshot.classes[cls].cannot_surge, self._snapshot.owner_of(cls)
         if not why or not pods.is_ready(pod) or owner is None or owner.replicas > 1:
@@ -257,18 +236,16 @@ class _Check:
                 text = f"{ref}, which a restart of its rollout moves, too: {other.message}"
                 yield DrainVerdict.REFUSED, other.why.value, text
         if move is None and self._of_gang[pod]:
-            said = (self.no_landing(pod) or ("", ""))[1]
-            text = (
-                f"{said}: --evict-gangs evicts the pods of {of_class.gang} one by one all the same"
-            )
-            yield DrainVerdict.REFUSED, Code.GANG.value, text
+            why = self.no_landing(pod) or Reason(Code.GANG)
+            refused = Obstacle.GANG.of(why=why.message, gang=of_class.gang)
+            yield DrainVerdict.REFUSED, *refused
 
     def _skip(self, pod: int) -> Skip | None:
         pods = self._snapshot.pods
         namespace = self._snapshot.classes[int(pods.cls[pod])].namespace
         return self._skips.get((namespace, pods.name[pod]))
 
-    def no_landing(self, pod: int) -> tuple[str, str] | None:
+    def no_landing(self, pod: int) -> Reason[Code] | None:
         """Return why the replacement of a pod has no predicted landing; None if there will be no replacement."""
         snapshot = self._snapshot
         cls = snapshot.classes[int(snapshot.pods.cls[pod])]
@@ -276,11 +253,11 @@ class _Check:
             return None
         skip = self._skip(pod)
         if skip is None:
-            return Code.NO_ROOM.value, "no node that stays could ever take its replacement"
+            return Obstacle.NO_NODE_EVER.of()
         if skip.code is Code.WHOLE_ROLLOUT:
             # What else would keep it is looked at by itself.
-            return Code.NO_ROOM.value, skip.message
-        return None if skip.code in _LIMITS else (skip.code.value, skip.message)
+            return Reason(Code.NO_ROOM, skip.message)
+        return None if skip.code in _LIMITS else Reason(skip.code, skip.message)
 
 
 def _verdict_on(refusal: Refusal) -> DrainVerdict:
@@ -354,7 +331,7 @@ def _rehearse_restart(client: Client, snapshot: Snapshot, pod: int) -> EvictionA
 def with_refusals(
     checks: Sequence[NodeCheck], problem: Problem, moves: Sequence[Move], stays: Bools
 ) -> list[NodeCheck]:
-    """Return ``checks`` with the scheduler's reason for each pod that no node takes after ``moves``.
+    """Return ``checks`` with the scheduler's reason for each pod that fits on no node after ``moves``.
 
     ``stays`` (N,): the nodes that are not emptied.
     """
@@ -438,7 +415,7 @@ def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
 
 
 def _fellows_of(snapshot: Snapshot, pod: int) -> Int32s:
-    """Return all pods that the restart of a pod's rollout replaces; none if it goes by itself."""
+    """Return all pods that the restart of a pod's rollout replaces; none if it is moved by itself."""
     of_class = snapshot.classes[int(snapshot.pods.cls[pod])]
     if not of_class.membership.surge:
         return np.zeros(0, np.int32)

@@ -1,4 +1,4 @@
-"""What is left on a node that is emptied, and what delays the end of its machine once it is empty."""
+"""The pods left on a node that is emptied, and reasons to delay the end of its machine once it is empty."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rebalancer.kube.seldom_read import list_attachments
 from rebalancer.machines.drain.triage import (
     EVERY,
     Fate,
-    FateReason,
     Orders,
     Triaged,
     triage_pods,
 )
+from rebalancer.machines.reasons import FateReason
 from rebalancer.snapshot.model import Snapshot
 
 
@@ -36,7 +36,7 @@ class RemainingPods:
     unread: tuple[str, ...] = ()
     """Finished, and their result is not read yet."""
     refused: tuple[str, ...] = ()
-    """Evicted only if a flag says so; they came after the pre-flight."""
+    """Pods that are evicted only with a flag, and came after the pre-flight."""
 
     @property
     def pods(self) -> int:
@@ -150,8 +150,8 @@ def delay_of(client: Client, name: str, warn: Callable[[str], None]) -> str | No
 
     A client may ask for a delay by an annotation, such as Cluster Autoscaler's; and a volume that is still attached
     could not be attached elsewhere for minutes. The node's status names a volume until its detachment begins, the
-    VolumeAttachment stands until it has ended (the attach-detach controller's reconciler). Without the right to list
-    these the status has to do, and ``warn`` gets a sentence that says so.
+    VolumeAttachment exists until it has ended (the attach-detach controller's reconciler). Without the right to list
+    these only the status is used, and ``warn`` gets a sentence about it.
 
     Raises:
         ClusterReadError: the node or the VolumeAttachments could not be read.

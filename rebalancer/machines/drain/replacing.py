@@ -103,7 +103,7 @@ class ReplacementPace:
     most: int
     """Nodes at once that are being emptied, or are empty and not removed yet."""
     pause: float
-    """Seconds between two of them."""
+    """Seconds between two nodes."""
     batch_until: float
     """Time of the stop's clock until which batch work is waited for."""
     pause_after: int | None = None
@@ -286,7 +286,7 @@ class NodeReplacement:
             del self._uids[name]
 
     def advance(self, stages: Mapping[str, Stage | None]) -> str | None:  # noqa: ARG002
-        """Do what there is to do beside the nodes, such as having machines added; return what is awaited, or None.
+        """Do the work beside the nodes, such as requests for machines; return what is awaited, or None.
 
         Once it returns None and all nodes are done, the replacement is done. Here nothing is: machines are the hook's.
 
@@ -315,7 +315,7 @@ class NodeReplacement:
         return entered
 
     def write(self, name: str, stage: Stage, may: Callable[[NodeView, Stage | None], bool]) -> bool:
-        """Write a stage; return whether it stands on the node now."""
+        """Write a stage; return whether it is on the node now."""
         return enter(self._client, name, stage, may=may)
 
     def works(self, name: str) -> str | None:
@@ -332,7 +332,7 @@ class NodeReplacement:
         return self._drain.of(names)
 
     def empty(self, names: Sequence[str]) -> Course[str | None]:
-        """Empty these nodes, and wait for what delays the end of machines that the hook removes; the result is None, or why not."""
+        """Empty these nodes, and wait for reasons to delay the removal of their machines; the result is None, or why it failed."""
         why = yield from self.drain_of(names).run(self._wait_batch)
         if why is not None or self._hook is None:
             return why
@@ -366,7 +366,6 @@ class NodeReplacement:
         return delay_of(self._client, name, self._note)
 
     def _note(self, text: str) -> None:
-        """Add a sentence to the report, once."""
         notes = self._command.base.notes
         if text not in notes:
             notes.append(text)
@@ -456,7 +455,6 @@ def _pause(
     stages: Mapping[str, Stage | None],
     pace: ReplacementPace,
 ) -> float:
-    """Return the seconds until the next group."""
     if any((stage := stages.get(name)) is not None and stage.phase in BUSY for name in group):
         nodes.waits("another replacement")
         return _PAUSE

@@ -9,8 +9,9 @@ from typing import Any
 
 from rebalancer import API_VERSION
 from rebalancer.base.plain_text import and_more, count, percent
-from rebalancer.machines.drain.preflight import DrainVerdict, NodeCheck, PodCheck, refuses
+from rebalancer.machines.drain.preflight import NodeCheck, PodCheck, refuses
 from rebalancer.machines.drain.triage import Fate
+from rebalancer.machines.reasons import DrainVerdict
 from rebalancer.plan.plan import Method, Move, Outcome
 from rebalancer.report.document import ReportDocument
 from rebalancer.snapshot.model import Snapshot
@@ -29,7 +30,7 @@ class DrainReport:
     """URL of the API server, or path of the file."""
     dry_run: bool
     snapshot: Snapshot
-    """On which the pre-flight looked."""
+    """The snapshot of the pre-flight."""
     checks: Sequence[NodeCheck]
     exit_code: int
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
@@ -152,7 +153,7 @@ class DrainReport:
 
 
 def _data_of_fellows(check: PodCheck, method: Method) -> list[dict[str, Any]]:
-    """Return the pods on other nodes that go with a pod by ``method``."""
+    """Return the pods on other nodes that are moved with a pod by ``method``."""
     return [
         {
             "namespace": other.namespace,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rebalancer.machines.reasons import FateReason, PodStays, Reason
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
@@ -34,24 +35,7 @@ class Fate(enum.StrEnum):
     STAY = "stay"
     """It does not count: it belongs to its node, or is not selected."""
     REFUSE = "refuse"
-    """It keeps its node from being drained, unless a flag says otherwise."""
-
-
-class FateReason(enum.StrEnum):
-    """The reason for a pod's fate. Stable: users alert on the values."""
-
-    ORDERED = "Ordered"
-    DAEMON_SET = "DaemonSet"
-    MIRROR = "Mirror"
-    NOT_SELECTED = "NotSelected"
-    TERMINATING = "Terminating"
-    BATCH = "Batch"
-    DAEMON_SET_MISSING = "DaemonSetMissing"
-    LOCAL_DATA = "LocalData"
-    NO_CONTROLLER = "NoController"
-    OPTED_OUT = "OptedOut"
-    ROLLOUT = "Rollout"
-    OWN_POD = "OwnPod"
+    """It keeps its node from being drained, unless a flag allows its eviction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +65,7 @@ EVERY = Orders(
     evict_batch=True,
     evict_gangs=True,
 )
-"""Where a machine goes, every pod goes with it: only those that belong to the node stay to its end."""
+"""The flags for a machine that will end: every pod is evicted, except those that belong to the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +76,7 @@ class Triaged:
     fate: Fate
     why: FateReason
     message: str
-    """Empty where the code says it all."""
+    """The sentence; empty if the code alone is sufficient."""
 
 
 def pods_on(snapshot: Snapshot, nodes: Bools) -> Int32s:
@@ -107,9 +91,9 @@ def triage_pods(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triage
 
 
 def fellows_elsewhere(snapshot: Snapshot, nodes: Bools, *, gangs: bool = True) -> Int32s:
-    """Return, in ascending order, the pods on other nodes that go with some on ``nodes`` (N,).
+    """Return, in ascending order, the pods on other nodes that are moved together with pods on ``nodes`` (N,).
 
-    They are of the same rollout, which is restarted, or of the same gang; without ``gangs`` of a rollout only.
+    They belong to the same rollout, which is restarted, or to the same gang; without ``gangs`` only to a rollout.
     """
     here = set(pods_on(snapshot, nodes).tolist())
     elsewhere = {
@@ -123,25 +107,24 @@ def fellows_elsewhere(snapshot: Snapshot, nodes: Bools, *, gangs: bool = True) -
 
 def triage_each(snapshot: Snapshot, pods: Int32s, orders: Orders) -> list[Triaged]:
     """Return the fate of each of ``pods`` under the orders for its node."""
-    of_class: dict[int, tuple[Fate, FateReason, str]] = {}
+    of_class: dict[int, _Fated] = {}
     triage: list[Triaged] = []
     for pod in pods.tolist():
         cls = int(snapshot.pods.cls[pod])
         if cls not in of_class:
             of_class[cls] = _of_class(snapshot, snapshot.classes[cls], orders)
-        fate, why, message = _of_pod(int(snapshot.pods.flags[pod]), of_class[cls])
+        fate, why = _of_pod(int(snapshot.pods.flags[pod]), of_class[cls])
         if fate is Fate.EVICT and not orders.force and (still := _for_now(snapshot, pod)):
-            fate, why, message = Fate.WAIT, FateReason.OPTED_OUT, still
+            fate, why = Fate.WAIT, Reason(FateReason.OPTED_OUT, still)
         if fate is Fate.EVICT and (awaited := _rollout_of(snapshot, pod)):
-            fate, why, message = Fate.WAIT, FateReason.ROLLOUT, awaited
+            fate, why = Fate.WAIT, PodStays.ROLLOUT.of(why=awaited)
         if orders.own_pod is not None and snapshot.pod_ref(pod) == orders.own_pod:
-            fate, why, message = (
-                Fate.REFUSE,
-                FateReason.OWN_POD,
-                "this command's own pod: run it elsewhere",
-            )
-        triage.append(Triaged(pod, fate, why, message))
+            fate, why = Fate.REFUSE, PodStays.OWN_POD.of()
+        triage.append(Triaged(pod, fate, why.code, why.message))
     return triage
+
+
+_Fated = tuple[Fate, Reason[FateReason]]
 
 
 def daemon_sets_on(snapshot: Snapshot, nodes: Bools) -> set[tuple[str, str]]:
@@ -155,13 +138,13 @@ def daemon_sets_on(snapshot: Snapshot, nodes: Bools) -> set[tuple[str, str]]:
     }
 
 
-def _of_pod(flags: int, of_class: tuple[Fate, FateReason, str]) -> tuple[Fate, FateReason, str]:
+def _of_pod(flags: int, of_class: _Fated) -> _Fated:
     if of_class[0] is Fate.STAY:
         return of_class
     if flags & PodFlag.MIRROR:
-        return Fate.STAY, FateReason.MIRROR, ""
+        return Fate.STAY, Reason(FateReason.MIRROR)
     if flags & PodFlag.TERMINATING and of_class[0] is not Fate.REFUSE:
-        return Fate.WAIT, FateReason.TERMINATING, ""
+        return Fate.WAIT, Reason(FateReason.TERMINATING)
     return of_class
 
 
@@ -176,54 +159,49 @@ def _for_now(snapshot: Snapshot, pod: int) -> str | None:
 
 
 def _rollout_of(snapshot: Snapshot, pod: int) -> str | None:
-    """Return a phrase on what a Ready pod waits for that goes by a restart once its Deployment is settled; else None.
+    """Return why a Ready pod waits that is moved by a restart once its Deployment is settled; None if it need not wait.
 
-    The rollout that is under way may be the one that replaces it: to evict it now could leave no Ready pod.
+    The rollout in progress may be the one that replaces it: evicting it now could leave no Ready pod.
     """
     of_class = snapshot.classes[int(snapshot.pods.cls[pod])]
     if not of_class.surges_once_settled or not snapshot.pods.is_ready(pod):
         return None
-    return f"it stays until its rollout is at its end: {of_class.cannot_surge}"
+    return of_class.cannot_surge
 
 
-def _of_class(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, FateReason, str]:
+def _of_class(snapshot: Snapshot, cls: PodClass, orders: Orders) -> _Fated:
     selector = orders.pod_selector
     if selector is not None and not matches(selector, cls.labels):
-        return Fate.STAY, FateReason.NOT_SELECTED, ""
+        return Fate.STAY, Reason(FateReason.NOT_SELECTED)
     if cls.controller_kind == "Node":
-        return Fate.STAY, FateReason.MIRROR, ""
+        return Fate.STAY, Reason(FateReason.MIRROR)
     if cls.controller_kind == _DAEMON_SET and (fate := _of_daemon_set(snapshot, cls, orders)):
         return fate
-    return next(_refusals(snapshot, cls, orders), None) or _at_work(cls, orders)
+    refused = next(_refusals(snapshot, cls, orders), None)
+    return _at_work(cls, orders) if refused is None else (Fate.REFUSE, refused)
 
 
-def _of_daemon_set(
-    snapshot: Snapshot, cls: PodClass, orders: Orders
-) -> tuple[Fate, FateReason, str] | None:
+def _of_daemon_set(snapshot: Snapshot, cls: PodClass, orders: Orders) -> _Fated | None:
     """Return the fate of a DaemonSet's pod; None if it is evicted like any other."""
     owner = snapshot.owners[cls.owner] if cls.owner >= 0 else None
     if owner is not None and (owner.namespace, owner.name) in orders.missing:
         if orders.force:
             return None
-        text = f"there is no DaemonSet {owner.namespace}/{owner.name}: --force evicts its pods"
-        return Fate.REFUSE, FateReason.DAEMON_SET_MISSING, text
+        name = f"{owner.namespace}/{owner.name}"
+        return Fate.REFUSE, PodStays.NO_DAEMON_SET.of(daemon_set=name)
     if orders.ignore_daemonsets:
-        return Fate.STAY, FateReason.DAEMON_SET, ""
-    return Fate.REFUSE, FateReason.DAEMON_SET, "a DaemonSet's pod: --ignore-daemonsets lets it stay"
+        return Fate.STAY, Reason(FateReason.DAEMON_SET)
+    return Fate.REFUSE, PodStays.DAEMON_SET.of()
 
 
-def _refusals(
-    snapshot: Snapshot, cls: PodClass, orders: Orders
-) -> Iterator[tuple[Fate, FateReason, str]]:
+def _refusals(snapshot: Snapshot, cls: PodClass, orders: Orders) -> Iterator[Reason[FateReason]]:
     local = any(volume.empty_dir is not None for volume in cls.spec.volumes or ())
     if local and not orders.delete_emptydir_data:
-        text = "its emptyDir would be lost: --delete-emptydir-data says it may"
-        yield Fate.REFUSE, FateReason.LOCAL_DATA, text
+        yield PodStays.LOCAL_DATA.of()
     if not cls.controller_kind and not orders.force:
-        text = "no controller would recreate it: --force evicts it anyway"
-        yield Fate.REFUSE, FateReason.NO_CONTROLLER, text
+        yield PodStays.NO_CONTROLLER.of()
     if (own := _find_opt_out(snapshot, cls)) is not None and not orders.force:
-        yield Fate.REFUSE, FateReason.OPTED_OUT, f"{own}: --force evicts it anyway"
+        yield PodStays.OPTED_OUT.of(why=own)
 
 
 def _find_opt_out(snapshot: Snapshot, cls: PodClass) -> str | None:
@@ -250,11 +228,11 @@ def _until_done(own: OptOut) -> bool:
     return own.protection == "safeToEvict" and "on-completion" in own.text
 
 
-def _at_work(cls: PodClass, orders: Orders) -> tuple[Fate, FateReason, str]:
+def _at_work(cls: PodClass, orders: Orders) -> _Fated:
     batch = is_batch(cls) or any(map(_until_done, cls.opt_outs))
     if batch and not orders.evict_batch:
-        return Fate.WAIT, FateReason.BATCH, ""
-    return Fate.EVICT, FateReason.ORDERED, ""
+        return Fate.WAIT, Reason(FateReason.BATCH)
+    return Fate.EVICT, Reason(FateReason.ORDERED)
 
 
 def is_batch(cls: PodClass) -> bool:

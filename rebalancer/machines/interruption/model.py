@@ -48,29 +48,29 @@ class StepContext:
     instance: str
     """Name of the machine at its provider; empty where that is not known."""
     deadline: float | None
-    """Unix seconds at which the machine goes; None: not known."""
+    """Unix seconds at which the machine ends; None: not known."""
     stop: Stop
     """Comes when the step's part of the time is over, the interruption is cancelled, or the process ends."""
     client: Client
-    """Of the API server; its calls end with ``stop``."""
+    """The client of the API server; its calls end with ``stop``."""
     environ: Mapping[str, str]
     unix: Callable[[], float]
-    """Returns Unix seconds."""
+    """Returns the time in Unix seconds."""
     outcomes: Mapping[str, StepOutcome]
-    """Of the steps before this one, by their names in the policy."""
+    """The outcomes of the steps before this one, by their names in the policy."""
     left: str
-    """What this step has kept by :attr:`keep` or :attr:`change` so far, also in a process before this one; or empty.
+    """The text that this step has stored by :attr:`keep` or :attr:`change`, possibly in an earlier process; or empty.
 
-    What stands on the node may be written by others, its own kubelet among them: it is read only for a step whose ``Params`` say
-    ``changes_node``. All else is what :attr:`keep` has kept, which others cannot write.
+    Other clients, such as the kubelet, may write the node: its content is read only for a step whose ``Params`` have
+    ``changes_node``. Everything else was stored by :attr:`keep`, where others cannot write.
     """
     keep: Callable[[str], None]
-    """Writes a text of the step's own, before it does what :meth:`Undoing.undo` needs it for.
+    """Stores a text of the step, before it does what :meth:`Undoing.undo` needs it for.
 
-    It stands where only this process writes, with how far the steps are; with ``Params.keeps`` under the machine's name at its
-    provider, for longer than that.
+    It is stored where only this process writes, beside the progress of the steps; with ``Params.keeps`` under the machine's name
+    at its provider, and for longer.
 
-    It may be some hundred characters, and 8 KiB at most (SignalError). Raises ClusterReadError. Without a node it is kept in the process alone.
+    It may be some hundred characters, and 8 KiB at most (SignalError). Raises ClusterReadError. Without a node it is kept only in memory.
     """
     change: Callable[[Callable[[NodeView], NodeChange | None], str], NodeView | None]
     """Changes the node as ``rebalancer.kube.nodes.change_node`` does, and keeps a text there with the very same write.
@@ -108,7 +108,7 @@ class Step(Protocol):
 
 @runtime_checkable
 class Undoing(Protocol):
-    """A step that can be undone if the machine stays after all."""
+    """A step that can be undone if the interruption is cancelled."""
 
     def undo(self, context: StepContext, params: Any) -> None:
         """Undo what this step did, but nothing that others did. The step may not have completed.

@@ -1,4 +1,4 @@
-"""Handle one interrupted machine: step after step, or undo the steps if it stays."""
+"""Handle one interrupted machine: run step after step, or undo the steps if the interruption is cancelled."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PlannedStep:
     """A step of the policy."""
 
     name: str
-    """Of the step; a second one of the same has a number."""
+    """Name of the step; a second step with the same name has a number."""
     step: Step
     params: StepParams
     part: timedelta | float | None
@@ -72,11 +72,11 @@ class PipelineContext:
     steps: tuple[PlannedStep, ...]
     policy: InterruptionPolicy
     kept: KeptTexts
-    """What steps keep beside the record on the node."""
+    """The texts that steps keep apart from the record on the node."""
     sources: frozenset[str]
     """Names of the sources in the policy: notices of other sources on a node are ignored."""
     plan: Callable[[], None]
-    """See StepContext."""
+    """Triggers a plan, see ``StepContext.plan``."""
     say: Callable[[str], None]
     """Writes a line to the process's log."""
     write_event: Callable[[str, str], None]
@@ -144,7 +144,7 @@ def _require_short(left: str) -> None:
 
 
 _WRITE = 3.0
-"""Seconds for writing how far the steps have come: a server that does not answer takes no step's time."""
+"""Seconds for writing the progress of the steps: a server that does not answer must not use a step's time."""
 _UNDO = 20.0
 """Seconds for one attempt to undo a step."""
 _PAUSE, _LONGEST_PAUSE = 5.0, 60.0
@@ -163,13 +163,13 @@ class PipelineRun:
     instance: str
     """Name of the machine at its provider; may be empty."""
     causes: dict[str, Interruption] = field(default_factory=dict)
-    """Id -> an interruption that holds."""
+    """Id -> an interruption that is in force."""
     withdraws: bool = False
-    """Nothing cancelled what announced the machine, but it has not gone: what announced it stays known."""
+    """Whether the machine still exists although its announcement was not cancelled: the announcement is remembered."""
     running: PlannedStep | None = None
     record: Record = field(init=False)
     is_sole: Callable[[], bool] = lambda: True
-    """Asks whether no other Node says that its machine is this one."""
+    """Returns whether no other Node names this machine as its own."""
     last: Interruption = field(default_factory=lambda: Interruption(id="", kind="none", source=""))
     """The one that came last: once all are cancelled, it is what is reported, and undone at the machine's provider."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -206,13 +206,13 @@ class PipelineRun:
 
     @property
     def goes_at(self) -> float:
-        """The time at which the machine goes in Unix seconds; infinite if unknown."""
+        """The time at which the machine ends, in Unix seconds; infinite if unknown."""
         urgent = self.urgent
         return math.inf if urgent is None else _deadline(urgent)
 
     @property
     def is_held(self) -> bool:
-        """Whether the machine goes only after its source releases it; False if no source holds it."""
+        """Whether the machine ends only after its source releases it; False if no source holds it."""
         urgent = self.urgent
         with self._lock:
             held = any(one.held for one in self.causes.values())
@@ -233,7 +233,7 @@ class PipelineRun:
     # -- steps -------------------------------------------------------------------------------------
 
     def run(self) -> PipelineOutcome | None:
-        """Run the steps, or undo them if the machine stays. None: the process ends, and another one continues."""
+        """Run the steps, or undo them if the interruption is cancelled. None: the process ends, and another one continues."""
         return carry_out(self._course(), self.pipeline.stop)
 
     def _course(self) -> Course[PipelineOutcome | None]:
@@ -246,7 +246,7 @@ class PipelineRun:
         return None
 
     def _steps(self) -> Course[PipelineOutcome | None]:
-        """Run the remaining steps. The result None: the process ends, or the machine stays."""
+        """Run the remaining steps. The result None: the process ends, or the interruption is cancelled."""
         record, clock = self.record, self.pipeline.clock
         with self._lock:
             causes = [RecordedInterruption.of(one) for one in self.causes.values()]
@@ -430,7 +430,7 @@ class PipelineRun:
     # -- the machine stays -------------------------------------------------------------------------
 
     def _undo(self) -> Course[PipelineOutcome | None]:
-        """Undo the steps, the last one first. The result None: the process ends, or the machine goes after all."""
+        """Undo the steps, the last one first. The result None: the process ends, or the machine is interrupted again."""
         read = partial(self._on_node, self.record.read, "what is to be undone could not be read")
         if not (yield from self._again_and_again(read)):
             return None
@@ -477,7 +477,7 @@ class PipelineRun:
         return True
 
     def _again_and_again(self, act: Callable[[], bool]) -> Course[bool]:
-        """Repeat ``act``; the result is whether it succeeded before the process ends or the machine goes after all."""
+        """Repeat ``act``; the result is whether it succeeded before the process ends or the machine is interrupted again."""
         pause = _PAUSE
         while not act():
             if self.urgent is not None or (yield pause) is not None:

@@ -37,11 +37,11 @@ class Pool(enum.Enum):
     """The kinds of pipeline runs. Each kind has its own limit of runs at once, so that no kind waits for another one."""
 
     DEADLINE = "deadline"
-    """The machine goes at a known time."""
+    """The machine ends at a known time."""
     OPEN = "open"
-    """The machine goes, but the time is not known."""
+    """The machine ends, but the time is not known."""
     STAYS = "stays"
-    """The machine stays: what was done is undone."""
+    """The interruption is cancelled: what was done is undone."""
 
     @classmethod
     def of(cls, run: PipelineRun) -> Pool:
@@ -174,7 +174,7 @@ class _Entry:
     """Id -> the interruption as it was received last."""
     thread: threading.Thread | None = None
     limited: bool = False
-    """Whether it was said that it waits for other nodes to be opened."""
+    """Whether it was reported that it waits for other nodes to be opened."""
 
 
 class PipelineRuns:
@@ -346,7 +346,7 @@ class PipelineRuns:
         )
 
     def _others_of(self, interruption: Interruption, node: Node | None) -> list[Interruption]:
-        """Return the other announcements of a machine whose interruption is cancelled; they may still hold."""
+        """Return the other announcements of a machine whose interruption is cancelled; they may still be in force."""
         state = None if node is None else state_in(node.metadata.annotations, node.metadata.uid)
         if node is None or state is None or not interruption.cancelled:
             return []

@@ -38,7 +38,7 @@ _MAX_MACHINES = 300
 """Maximum number of machines in the record: the oldest are removed first."""
 _MAX_STORED_BYTES = MAX_BYTES * 9 // 10
 _MAX_TURN = 1.0
-"""Seconds for which a write waits for that of another machine's run: one that gets no answer must not hold up the others."""
+"""Seconds for which a write waits for that of another machine's run: a write without an answer must not delay the others."""
 _KEY = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,250}")
 
 
@@ -63,7 +63,7 @@ class KeptTexts:
 
     where: tuple[str, str] | None
     unix: Callable[[], float]
-    """Returns Unix seconds."""
+    """Returns the time in Unix seconds."""
     _own: Mapping[str, str] = field(default_factory=dict)
     """What is kept, as it was read or written last; never changed in place."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -93,7 +93,7 @@ class KeptTexts:
         self._keep(client, machine, keep_text, after_stop=True)
 
     def keep_state(self, client: Client, uid: str, state: PipelineState) -> None:
-        """Store what announced the interruption of the Node ``uid``, and the progress of its steps.
+        """Store the announcements of the interruption of the Node ``uid``, and the progress of its steps.
 
         Raises:
             ClusterReadError: it could not be written.
@@ -196,7 +196,7 @@ def _decode(text: str | None) -> KeptOfMachine | None:
 
 
 def _shorten(data: dict[str, str], now: float) -> dict[str, str]:
-    """Return the data without entries that are too old or too many; the newest entry always stays."""
+    """Return the data without entries that are too old or too many; the newest entry is always kept."""
     kept = {key: one for key, text in data.items() if (one := _decode(text)) is not None}
     left: dict[str, str] = {}
     size = 0
@@ -236,7 +236,7 @@ class Record:
     # -- what is known -----------------------------------------------------------------------------
 
     def begin(self, causes: Iterable[RecordedInterruption], now: float) -> None:
-        """Start with the first step; data that steps have stored stay."""
+        """Start with the first step; data that steps have stored are kept."""
         with self._lock:
             steps = {
                 name: StepState(StepStatus.RUNNING, left=step.left)
@@ -261,7 +261,7 @@ class Record:
             self.state = msgspec.structs.replace(self.state, ended=now)
 
     def undone(self, name: str) -> None:
-        """Record that a step was undone; it runs again if the machine goes after all."""
+        """Record that a step was undone; it runs again if the machine is interrupted again."""
         with self._lock:
             self._set(name, StepState(StepStatus.RUNNING, left=self.kept_data(name)))
 
@@ -355,7 +355,7 @@ class Record:
         self._kept.forget(client, self.uid)
 
     def withdraw(self, client: Client, now: float) -> None:
-        """Reduce the state to what announced the machine, to recognise it when it is received again.
+        """Reduce the state to the announcement, to recognise it when it is received again.
 
         Raises:
             ClusterReadError: it could not be written.
@@ -411,7 +411,7 @@ class Record:
         return not (ours.begun and there.ended and new)
 
     def _join(self, there: PipelineState) -> PipelineState:
-        """Return the stored state merged with what was done here without knowing it; finished steps stay finished."""
+        """Return the stored state merged with what was done here before it was read; finished steps remain finished."""
         steps = dict(there.steps)
         for name, step in self.state.steps.items():
             if name not in steps or step.status is not StepStatus.RUNNING:

@@ -28,20 +28,20 @@ class MachineChoice:
     group_notes: GroupNotes
     settings: CapacitySettings
     outdated: Outdated | None = None
-    """What the provider is asked about machines; None: nothing."""
+    """Queries the provider for outdated machines; None: they are not queried."""
     all_of_notes: bool = False
-    """Choose in groups with a note alone, all of their old nodes, to take it back."""
+    """Choose all old nodes of the groups with a note, and no others, to cancel the replacement."""
     old: dict[str, dict[str, str]] = field(default_factory=dict)
     """Group -> name of each chosen node -> its uid; it also has each group with a note, even if none of its nodes is chosen."""
     under_way: frozenset[str] = frozenset()
     """Groups that have a note."""
     notes: list[str] = field(default_factory=list)
-    """What is to be said about the choice."""
+    """Notes about the choice for the report."""
     without_node: str = ""
     """Which outdated machines are left since they have no node, in words; empty if there are none."""
     _groups: Groups | None = None
     _outdated: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Group -> its outdated machines, of the groups that were asked about."""
+    """Group -> its outdated machines, for the groups that were queried."""
     _launches: dict[str, Mapping[str, float]] = field(default_factory=dict)
     """Group -> when its machines were launched, the same."""
 
@@ -56,7 +56,7 @@ class MachineChoice:
         Raises:
             PolicyError: no node has the labels.
             ClusterReadError: a note cannot be read.
-            ProviderError: the provider cannot be asked, or a group cannot grow.
+            ProviderError: the provider cannot be queried, or a group cannot grow.
         """
         read = self.machines.groups(known_nodes(snapshot))
         if not read:
@@ -93,7 +93,7 @@ class MachineChoice:
         ]
 
     def expect(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with a new node for each chosen one, in its zone, as the template of its group says."""
+        """Return the snapshot with a new node for each chosen one, in its zone, by the template of its group."""
         added = []
         if self._groups is None or self.all_of_notes:
             return snapshot

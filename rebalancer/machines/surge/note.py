@@ -1,11 +1,11 @@
-"""The note of a replacement on a group: all that it takes to go on after a kill, or to take everything back; and who holds it.
+"""The note of a replacement on a group: everything needed to continue after a kill, or to undo the replacement; and its holder.
 
-It is written before what it announces is done. On AWS it is the value of one tag, at most 256 characters of those that
-every service takes (letters, numbers, spaces and ``+-=._:/@``): ``desired=4 size=5 at=... zones=eu-west-1/a:2/b:2 ...``.
+It is written before the change that it announces. On AWS it is the value of one tag, at most 256 characters of those that
+every service accepts (letters, numbers, spaces and ``+-=._:/@``): ``desired=4 size=5 at=... zones=eu-west-1/a:2/b:2 ...``.
 
 A note decides which machines end, and whoever may tag a group could write one; groups are copied with their tags, too.
-So it carries a seal, a digest of what it says, of its group and of the cluster. It needs a read of the cluster: with the right
-to tags alone, a note that was once on this group can be written again, and no other.
+So it carries a seal, a digest of its content, of its group and of the cluster. Making one needs a read of the cluster: with
+the right to tags alone, only a note that was once on this group can be written again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_AUTHOR = 24
 _WORD = re.compile(r"[^A-Za-z0-9.:@-]+")
 _NONE = "-"
 _SEAL = 6
-"""Bytes of a seal, a multiple of three: text is scarce, and each try to guess it takes a tag and a run."""
+"""Bytes of a seal, a multiple of three: text is scarce, and each attempt to guess it needs a tag and a run."""
 _MAX_ZONES = 8
 """Zones of a group at most, by as many it may grow beyond twice its size."""
 
@@ -59,7 +59,7 @@ class GroupNote:
 
 
 def author(instance: str) -> str:
-    """Return the name of a process as it stands in notes: the end of it, which differs from pod to pod."""
+    """Return the name of a process as it is written in notes: its last part, which differs from pod to pod."""
     return _WORD.sub("-", instance)[-_MAX_AUTHOR:]
 
 
@@ -68,7 +68,7 @@ class GroupNotes:
     """Notes as texts, in one cluster."""
 
     cluster: str
-    """See ``rebalancer.kube.access``."""
+    """Identity of the cluster, see ``rebalancer.kube.access``."""
 
     def text(self, group: str, note: GroupNote) -> str:
         """Return the note on a group as text."""
@@ -165,7 +165,7 @@ def _parts(text: str, mark: str) -> tuple[str, ...]:
 BEAT = 30.0
 """Seconds between two signs of life in a note."""
 STALE = 180.0
-"""Seconds without one after which another process takes over."""
+"""Seconds without a sign of life after which another process takes over."""
 _LATE = 30.0
 """Seconds after a write for which an answer without it is taken for a late one."""
 _MAX_SILENCE = 90.0
@@ -183,7 +183,7 @@ class HeldNote:
         now: Callable[[], float],
         elapsed: Callable[[], float],
     ) -> None:
-        """``by``: this process; ``now``: Unix seconds by the API server's clock; ``elapsed``: seconds that never go back."""
+        """``by``: this process; ``now``: Unix seconds by the API server's clock; ``elapsed``: seconds of a monotonic clock."""
         self._machines, self._notes, self._by = machines, notes, by
         self._now, self._elapsed = now, elapsed
         self._lived = elapsed()
@@ -221,7 +221,7 @@ class HeldNote:
         return None
 
     def is_late(self, group: NodeGroup) -> bool:
-        """Return whether an answer is from before what this process has written on the group."""
+        """Return whether an answer is older than this process's last write on the group."""
         texts = self._texts.get(group.name)
         if not texts or group.note in texts or self._elapsed() - self._lived > _LATE:
             return False
@@ -229,12 +229,12 @@ class HeldNote:
         return note is None or note.by == self._by
 
     def was_removed(self, group: NodeGroup) -> bool:
-        """Return whether another client has removed what this process has written on the group."""
+        """Return whether another client has removed this process's note from the group."""
         texts = self._texts.get(group.name)
         return bool(texts) and not group.note and "" not in (texts or ())
 
     def leave(self, name: str) -> None:
-        """Let go of a group that another process is at work on."""
+        """Stop holding a group that another process works on."""
         self.group = None
         self._texts.pop(name, None)
 

@@ -1,4 +1,4 @@
-"""A replacement with new machines of the provider: what it does to nodes."""
+"""The actions on nodes in a replacement with new machines of the provider."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class SurgeReplacement(NodeReplacement):
         return self._surge.in_work()
 
     def advance(self, stages: Mapping[str, Stage | None]) -> str | None:
-        """Have machines added, or what was changed restored; return what is awaited, or None."""
+        """Request machines, or restore what was changed; return what is awaited, or None."""
         busy = {name for name, stage in stages.items() if stage is not None and stage.phase in BUSY}
         return self._surge.advance(busy)
 
@@ -115,7 +115,7 @@ class SurgeReplacement(NodeReplacement):
         return entered
 
     def drain_of(self, names: Sequence[str]) -> Drain:
-        """Return the drain of some of the nodes; their records stay until their machines are gone."""
+        """Return the drain of some of the nodes; their records are kept until their machines are gone."""
         nodes = self.nodes()
         uids = {name: nodes[name] for name in names if name in nodes}
         return Drain(
@@ -123,7 +123,7 @@ class SurgeReplacement(NodeReplacement):
         )
 
     def empty(self, names: Sequence[str]) -> Course[str | None]:
-        """Empty these nodes, and wait for what delays their end; the result is None, or why they are not empty."""
+        """Empty these nodes, and wait for reasons to delay their end; the result is None, or why they are not empty."""
         for name in names:
             self._take_over(name)
         full = [name for name in names if not self._is_dead(name)]
@@ -159,7 +159,7 @@ class SurgeReplacement(NodeReplacement):
         return self._surge.end(name, lambda: self._why_not_end(name, began))
 
     def _why_not_end(self, name: str, began: float) -> str | None:
-        """Return why the machine of a node must not be ended now; asked directly before the request is sent."""
+        """Return why the machine of a node must not be ended now; called directly before the request is sent."""
         node = self._read(name)
         if node is None:
             return "its node is gone, or another one has its name"

@@ -1,15 +1,15 @@
 """Groups under replacement: each grows before its old machines are ended, and gets its size and processes back.
 
-All that is needed to go on is on the group (``rebalancer.machines.surge.note``) and on the nodes. Each step is one write,
-after which the process may be killed: the next one reads the note and goes on, or takes everything back.
+All data needed to continue is on the group (``rebalancer.machines.surge.note``) and on the nodes. Each step is one write,
+after which the process may be killed: the next one reads the note and continues, or undoes everything.
 
     no note        -> note: the size and the useful nodes of each zone before anything is changed
     note           -> processes that end machines or set sizes by themselves are suspended
     old ones left  -> the group is increased; its new machines are waited for; the loop of ``replace`` ends old ones
     none left, or taken back -> surplus machines are ended, the size is as before, processes resumed, the note removed
 
-One process is at work on a group: it shows in the note that it lives. Another waits, and takes over once that is too
-long ago.
+One process works on a group: it renews its sign of life in the note. Another process waits, and takes over once that sign
+is too old.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _POLL_INTERVAL = 5.0
 
 
 class SurgeRequests:
-    """What was requested about the group that a process works on, and until when that is not known to be done."""
+    """The requests about the group that a process works on, and until when their results are uncertain."""
 
     def __init__(
         self, machines: ReplacingMachines, stop: Stop, say: Callable[[str, str], None]
@@ -51,21 +51,21 @@ class SurgeRequests:
         self._settling = stop.now()
         """Monotonic time since when neither a machine nor the end of one was requested."""
         self._seen = 0
-        """A size that a look has shown and that was not asked for, since all that was requested is known."""
+        """A size that the last look has shown, and that this process did not request."""
         self._shrunk = 0
-        """By how much ends of machines have made the group smaller than its note says."""
+        """By how much ended machines have made the group smaller than in its note."""
         self.ended: set[str] = set()
         """Machines whose end was requested."""
 
     def increase(self, group: str, size: int) -> bool:
-        """Ask for a larger size; return False if the group has it already; raises ProviderError."""
+        """Request a larger size; return False if the group has it already; raises ProviderError."""
         requested = Guarded(self._machines, ()).increase(group, size)
         if requested:
             self._unsettle()
         return requested
 
     def decrease_to_existing(self, group: str, least: int, asked: int) -> int | None:
-        """Ask for no machines that are not there yet; return the size, or None; raises ProviderError.
+        """Cancel requested machines that do not exist yet; return the size, or None; raises ProviderError.
 
         ``asked``: the size that was requested last.
         """
@@ -73,9 +73,9 @@ class SurgeRequests:
         return Guarded(self._machines, (), asked=unseen).decrease_to_existing(group, least)
 
     def end(self, group: str, instance: str, may: Callable[[], str | None]) -> str | None:
-        """Ask for the end of a machine, which makes its group smaller by one; return why that failed, or None.
+        """Request the end of a machine, which makes its group smaller by one; return why that failed, or None.
 
-        ``may`` is asked last, and returns why the request must not be sent, or None.
+        ``may`` is called last, and returns why the request must not be sent, or None.
         """
         refused: str | None = None
 
@@ -97,7 +97,7 @@ class SurgeRequests:
         return refused
 
     def take_shrunk(self) -> int:
-        """Return by how much ends of machines have made the group smaller since this was asked last."""
+        """Return by how much ended machines have made the group smaller since the last call."""
         # Not twice: it may be written though the answer is lost.
         shrunk, self._shrunk = self._shrunk, 0
         return shrunk
@@ -107,12 +107,12 @@ class SurgeRequests:
         return self._stop.now() - self._settling > _SETTLED
 
     def is_seen_twice(self, size: int) -> bool:
-        """Return whether the look before has shown the same size, which was not asked for."""
+        """Return whether the look before has shown the same size, which this process did not request."""
         agreed, self._seen = self._seen == size, size
         return agreed
 
     def leave(self) -> None:
-        """Let go of the group."""
+        """Stop holding the group."""
         self._shrunk = self._seen = 0
 
     def _await_end(self, group: str, instance: str, lost: str) -> str | None:
@@ -144,14 +144,12 @@ _FAILURES = 10
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A group as it is."""
-
     view: GroupView
     note: GroupNote
     now: float
     """Unix seconds, by the API server's clock."""
     outdated: frozenset[str]
-    """Instances; empty where nothing is asked of the provider."""
+    """Instances; empty if the provider is not queried."""
 
     @property
     def group(self) -> NodeGroup:
@@ -214,7 +212,7 @@ class Surge:
         self.trouble: str | None = None
         """What could not be restored."""
         self._kept_since = math.inf
-        """Unix seconds since when no surplus machine could go."""
+        """Unix seconds since when no surplus machine could be ended."""
 
     # -- for the loop over nodes -------------------------------------------------------------------
 
@@ -225,7 +223,7 @@ class Surge:
         return {**self._groups.nodes(self._note.group), **self._more}
 
     def is_old(self, name: str, provider_id: str) -> bool:
-        """Return whether the provider still says that a machine is outdated, if it is asked for that."""
+        """Return whether the provider still reports a machine as outdated, if it is queried for that."""
         at = self._at
         if self._outdated is None or at is None or name in self._more:
             return True
@@ -250,7 +248,7 @@ class Surge:
         self._closed.add(name)
 
     def is_ready(self, name: str) -> bool:
-        """Return whether a node could take pods now, or could if it were not cordoned."""
+        """Return whether a node accepts pods now, or would if it were not cordoned."""
         machine = None if self._at is None else self._at.view.machine_of(name)
         return machine is not None and machine.lacks in ("", CORDONED)
 
@@ -271,7 +269,7 @@ class Surge:
         return self._groups.not_begun()
 
     def take_back(self, why: str) -> None:
-        """Take everything back in the groups that have a note."""
+        """Undo the replacement in all groups with a note."""
         self.reason = self.reason or why
 
     def advance(self, busy: Collection[str]) -> str | None:
@@ -281,7 +279,7 @@ class Surge:
 
         Raises:
             ClusterReadError: the cluster, or a note, cannot be read.
-            ProviderError: the provider refuses, or could not be asked again and again.
+            ProviderError: the provider refuses, or could not be queried repeatedly.
         """
         try:
             waits = self._step(busy)
@@ -425,10 +423,10 @@ class Surge:
         return self._note.write(view.group, note)
 
     def _adopt(self, at: _Look) -> _Look:
-        """Take over an increase by another client: that much larger is the size that is to be restored.
+        """Take over an increase by another client: the size to be restored grows by the same number.
 
-        It is asked for once what this process has requested is known for sure, and two looks in a row must agree: one
-        answer may be late. See :meth:`_restore` for what waits for it.
+        It is called once the requests of this process are known for sure, and two looks in a row must agree: one answer
+        may be late. :meth:`_restore` waits for it.
         """
         if shrunk := self._requests.take_shrunk():
             at = self._write(at, size=at.note.size - shrunk)
@@ -559,7 +557,7 @@ class Surge:
         return self._end_surplus(at, busy)
 
     def _end_surplus(self, at: _Look, busy: Collection[str]) -> str | None:
-        """Choose the new machines that go, as the group is now; those that have begun to go count first."""
+        """Choose the new machines to end, as the group is now; those that are already ending count first."""
         name = at.group.name
         self._more = {node: uid for node, uid in self._more.items() if node in busy}
         going = at.going(self._more, self._requests.ended)
@@ -586,7 +584,7 @@ class Surge:
         return f"surplus machines of {name} to end"
 
     def _why_joined(self, one: MachineView) -> Callable[[], str | None]:
-        """Return what asks, directly before its end is requested, whether a machine without a node has joined."""
+        """Return a check, to be called directly before the end of a machine without a node is requested: whether it has joined."""
 
         def why_not() -> str | None:
             snapshot, _ = self._command.look()

@@ -1,4 +1,4 @@
-"""One group under replacement: its machines with their nodes, which of them are useful, new, and which may go."""
+"""One group under replacement: its machines with their nodes, and which of them are useful, new, or may be ended."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class MachineView:
     """Name of its node; empty where it has none yet."""
     uid: str = ""
     zone: str = ""
-    """Of the node; empty where there is none."""
+    """The zone of its node; empty without a node."""
     created: float = 0.0
-    """Of the node, in Unix seconds."""
+    """Creation time of its node, in Unix seconds."""
     launched: float | None = None
-    """Unix seconds by the provider's clock; None where it does not say that, or not yet."""
+    """Launch time in Unix seconds by the provider's clock; None if the provider does not give it, or not yet."""
     lacks: str = ""
-    """What it lacks for pods, in words; empty where it is useful."""
+    """Why it is not useful for pods, in words; empty if it is useful."""
 
     @property
     def useful(self) -> bool:
@@ -132,10 +132,9 @@ class GroupView:
         stays: Collection[str],
         outdated: Collection[str],
     ) -> list[MachineView]:
-        """Return new machines in the order in which they may go, so that no zone falls below what it had.
+        """Return new machines in the order in which they may be ended, so that no zone has fewer than before.
 
-        ``before``: see :meth:`new`; ``stays``: nodes that are to stay although they are new; ``outdated``: instances
-        to be preferred.
+        ``before``: see :meth:`new`; ``stays``: new nodes that must be kept; ``outdated``: instances to be preferred.
         """
         spare = self.zones()
         spare.subtract(note.zones)
@@ -195,8 +194,7 @@ def _missing_daemons(snapshot: Snapshot, groups: Groups, row: int) -> list[str]:
 
 
 _BARE = 60.0
-"""Seconds that a machine must be seen without a node before it is ended as one that did not join: its node may be away for a
-moment."""
+"""Seconds that a machine must be seen without a node before it is ended as one that did not join: its node may be away for a moment."""
 
 
 class Newcomers:
@@ -234,7 +232,7 @@ class Newcomers:
     def find_missing(
         self, view: GroupView, note: GroupNote, now: float, going: frozenset[str]
     ) -> tuple[str, bool] | None:
-        """Return (what the first new machine lacks, whether that has taken too long); None once all are useful.
+        """Return (what the first new machine lacks, whether it lacks that for too long); None once all are useful.
 
         ``going``: nodes of new machines that are ended anyway.
         """

@@ -1,1 +1,1 @@
-"""Make room for pods that wait: who leaves, in which order, and why some stay outside."""
+"""Make room for waiting pods: which pods leave, in which order, and why some waiting pods get no room."""

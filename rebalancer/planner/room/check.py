@@ -31,7 +31,7 @@ class RoomCheck:
         moves: Sequence[Move],
         is_now: Callable[[Move], bool],
     ) -> None:
-        """``is_now``: whether a move goes next, within what budgets allow now."""
+        """``is_now``: whether a move is next, within what budgets allow now."""
         self._draft, self._judge, self._together, self._is_now = draft, judge, together, is_now
         self._moves = [move for move in moves if move.room is not None]
         self._units = PlannedUnits(draft, self._moves)
@@ -51,7 +51,7 @@ class RoomCheck:
         return self._of_gang(move) if move.of_gang else self._verdict(move)
 
     def _of_gang(self, move: Move) -> Verdict | Refusal:
-        """Return the verdict on a move of a gang; they are judged all together when the first of them is asked about."""
+        """Return the verdict on a move of a gang; the first call judges all of its moves together."""
         if move.uid not in self._of_gangs:
             with Trial(self._draft.state) as trial:
                 landing = self._leave_together(move.gang, trial)
@@ -108,7 +108,7 @@ class RoomCheck:
         return None
 
     def _enter(self, row: int, trial: Trial) -> bool:
-        """Place a pod that waits in the state for a moment; return whether a node takes it."""
+        """Place a waiting pod in the state, for this trial only; return whether it fits on a node."""
         cls = int(self._draft.state.cls_of[row])
         nodes = self._draft.scheduler.predict(self._draft.state, cls).nodes
         if len(nodes):
@@ -116,7 +116,7 @@ class RoomCheck:
         return bool(len(nodes))
 
     def _leave(self, move: Move, trial: Trial) -> Refusal | None:
-        """Move a pod in the state for a moment; return why it cannot go."""
+        """Move a pod in the state, for this trial only; return why it cannot be moved."""
         draft, pod = self._draft, self._rows.get(move.uid)
         if pod is None or draft.state.node_of[pod] < 0:
             return Refusal.of(Why.GONE, who=move.ref)
@@ -129,7 +129,7 @@ class RoomCheck:
         return None
 
     def _leave_together(self, unit: str, trial: Trial) -> TogetherLanding | Refusal:
-        """Move the pods of a gang in the state for a moment; return where they land, or why they cannot go."""
+        """Move the pods of a gang in the state, for this trial only; return where they land, or why they cannot be moved."""
         landing = self._land_together(unit, trial)
         if isinstance(landing, Refusal):
             return Refusal.of(Why.UNIT_STAYS, unit=unit, why=landing)

@@ -1,4 +1,4 @@
-"""The cluster as a search for room tries it: what is free on each node while pods are gone, and items stand elsewhere."""
+"""The cluster during a search for room: what each node has spare while pods are removed, and items are placed elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 
 class FreeRoom:
-    """What is free on each node of a draft's state; steps are taken back in reverse order, and the state is the same afterwards."""
+    """The spare room on each node of a draft's state; steps are undone in reverse order, which restores the state."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft, self._state, self._nodes = draft, draft.state, draft.snapshot.nodes
@@ -27,7 +27,7 @@ class FreeRoom:
 
     @property
     def free(self) -> Ints:
-        """What is free (R, N)."""
+        """The spare amounts (R, N)."""
         return self._nodes.allocatable - self._state.lasting
 
     @property
@@ -46,7 +46,7 @@ class FreeRoom:
         return fits
 
     def lacking(self, item: Item) -> Ints:
-        """Return what each node lacks for ``item`` now (R + 1, N), the number of pods in the last row; 0: nothing."""
+        """Return the amounts (R + 1, N) that each node lacks for ``item`` now, the number of pods in the last row; 0: none."""
         need = np.zeros((len(item.requests) + 1, len(item.nodes)), np.int64)
         need[item.asked] = item.needs - self.free[item.asked]
         need[-1] = item.places - self.places
@@ -60,13 +60,13 @@ class FreeRoom:
         return np.maximum(0, lacking)
 
     def slack(self, item: Item, nodes: Int32s) -> Floats:
-        """Return the smallest share of what ``item`` asks that each of ``nodes`` would have free beside it."""
+        """Return for each of ``nodes`` the smallest share of the requests of ``item`` that it would have spare beside it."""
         left = (self.free[item.asked][:, nodes] - item.needs) / self._size[item.asked][:, nodes]
         slack: Floats = left.min(axis=0, initial=1.0)
         return slack
 
     def passing(self, item: Item, *, spread: bool = True) -> Bools:
-        """Return the nodes (N,) that the rules between pods allow, those of topology spread only if asked."""
+        """Return the nodes (N,) that the rules between pods allow; topology spread is checked only on request."""
         left_out = ("NodeResourcesFit",) if spread else ("NodeResourcesFit", "PodTopologySpread")
         return self._draft.scheduler.feasible_but(self._state, item.cls, left_out)
 
@@ -74,7 +74,7 @@ class FreeRoom:
 
     @contextmanager
     def standing(self, item: Item, node: int) -> Iterator[None]:
-        """Let an item stand on a node for a while."""
+        """Place an item on a node within a ``with`` block."""
         before = self._trial.here()
         if item.cls >= 0 and item.pod >= 0:
             self._trial.place(item.pod, node, item.cls)

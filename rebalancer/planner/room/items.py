@@ -1,4 +1,4 @@
-"""What a search for room places: pods that wait, room that is asked for, and pods that must leave their node."""
+"""What a search for room places: waiting pods, requested room, and pods that must leave their node."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ class Item:
     """A pod that needs a place: a pending pod, or a pod that must leave its node."""
 
     pod: int
-    """Row of the pod; below 0 for room that no pod asks for by itself."""
+    """Row of the pod; below 0 for requested room without a pod."""
     cls: int
-    """What is to be scheduled, -1: only the requests count."""
+    """The class to be scheduled; -1: only the requests count."""
     source: int
-    """The node that it leaves, -1 for what waits."""
+    """The node that it leaves, -1 for a waiting pod."""
     requests: Ints
     """(R,) of the resources that the scheduler checks for it, 0 for the others."""
     places: int
-    """How many pods it counts as on its node."""
+    """The number of pods as which it counts on its node."""
     nodes: Bools
-    """(N,) where it may go as far as nodes say."""
+    """(N,) the nodes that accept it, by the properties of the nodes alone."""
     ruled: bool
-    """Rules between pods say where it may go, too."""
+    """Whether rules between pods also restrict its nodes."""
     limit: int
-    """Only pods of at most this priority leave for it."""
+    """The highest priority of pods that may leave for it."""
     root: int
-    """For which of the asks it needs a place."""
+    """The ask for which it needs a place."""
     asked: Int32s
     """The rows of ``requests`` that count: those that are not 0, or of which its node has to have enough for what is there."""
     needs: Ints
@@ -96,7 +96,7 @@ class Items:
     def leaving(self, pod: int, cause: Item, *, may_return: bool = False) -> Item:
         """Return the item to place for a pod that leaves because of ``cause``.
 
-        ``may_return``: only others of its gang have to; its replacement may stand where it stood.
+        ``may_return``: only others of its gang have to leave; its replacement may land on the same node.
         """
         return self._of_pod(pod, cause.root, cause.limit, may_return=may_return)
 

@@ -1,4 +1,4 @@
-"""What makes room so far: moves wave by wave, and which request has its room after them. It can be made on any draft."""
+"""The room made so far: moves wave by wave, and which request has its room after them. It can be applied to any draft."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RoomStep:
     lands: int
     ready: bool
     root: int
-    """For which of the asks of its way."""
+    """The ask of its way for which it is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class RoomEntry:
     ask: Ask
     node: int
     wave: int
-    """After this wave."""
+    """The wave after which the room is available."""
 
 
 @dataclass(slots=True)
@@ -53,10 +53,10 @@ class MadeRooms:
         return max((step.chosen.wave for step in self.steps), default=self.first_wave - 1)
 
     def onto(self, draft: Draft, *, ended: bool = True, reserving: bool = True) -> None:
-        """Apply the plan to ``draft``. With ``ended`` the last wave is over, without it its moves are in flight.
+        """Apply the plan to ``draft``. ``ended``: the last wave is over; else its moves are in flight.
 
         ``reserving``: reserve the room that is kept free for future pods, so that the search does not use it.
-        Otherwise it stays free in the state, and the term of its strategy protects it.
+        Otherwise it is spare in the state, and the term of its strategy protects it.
         """
         last = self.last_wave
         self._enter(draft, self.first_wave - 1, reserving=reserving)

@@ -1,8 +1,8 @@
 """Make room for pending pods: plan the moves after which they fit, and explain which pods still do not fit.
 
-:mod:`rebalancer.planner.room.search` says who has to leave and where to, :mod:`rebalancer.planner.room.walk` whether
-and in which order they can. This module tries to make room for the requests one after the other, in several orders,
-and for all together.
+:mod:`rebalancer.planner.room.search` decides which pods leave, and for which nodes; :mod:`rebalancer.planner.room.walk`
+whether they can, and in which order. This module tries to make room for the requests one after the other, in several
+orders, and for all together.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Rooms:
     chosen: tuple[Chosen, ...] = ()
     waves: int = 0
     fewest: int = 0
-    """At least so many evictions let in what the moves let in."""
+    """The least number of evictions that could make the same room."""
     skips: tuple[Skip, ...] = ()
-    """The pods that stay outside, each with the reason."""
+    """The pods that get no room, each with the reason."""
     notes: tuple[str, ...] = ()
     """Why there is no room that no pod waits for, one line each."""
 
@@ -75,7 +75,7 @@ def make_room(
 ) -> Rooms:
     """Plan the moves of the strategies that make room. ``draft`` then contains the moves, and the pending pods on their nodes.
 
-    ``before``: the moves that the draft holds already.
+    ``before``: the moves that the draft already contains.
     """
     first = before[-1].wave + 1 if before else 1
     rooms = Rooms(waves=first - 1)
@@ -99,7 +99,6 @@ def make_room(
 
 
 def _again(before: Sequence[Chosen], draft: Draft) -> None:
-    """Make moves once more, on another draft."""
     for _, of_wave in groupby(before, key=lambda chosen: chosen.wave):
         for one in of_wave:
             ready = draft.snapshot.pods.is_ready(one.pod)
@@ -141,7 +140,7 @@ class _RoomPlan:
         """One for the searches, and one for the walks."""
         self._asks, self._first_wave = list(asks), first_wave
         self._held = find_expected(draft, asks)
-        """The numbers of the asks for which nothing is to leave now, and why."""
+        """The numbers of the asks for which no pod is to be evicted now, and why."""
         nodes, problem = draft.snapshot.nodes, draft.problem
         mine = (
             np.ones(len(draft.snapshot.pods), bool)
@@ -174,7 +173,7 @@ class _RoomPlan:
     def _let_in_by_part(
         self, made: MadeRooms, outside: Mapping[int, Refusal]
     ) -> dict[int, Refusal]:
-        """Return the asks of gangs of which too few pods are let in to be of use, and why nothing is to leave for them."""
+        """Return the asks of gangs of which too few pods get room to be of use, and why no pod is evicted for them."""
         snapshot = self._draft.snapshot
         inside = {entry.ask.pod for entry in made.entries}
         number_of = {ask.pod: number for number, ask in enumerate(self._asks)}
@@ -199,7 +198,7 @@ class _RoomPlan:
         return broken
 
     def _best(self) -> tuple[MadeRooms, dict[int, Refusal]]:
-        """Return what lets in most, in some order of the asks or all at once, and why the others stay outside."""
+        """Return the plan with room for most asks, in some order or all at once, and why the others get none."""
         best, outside = self._in_order(self._asks)
         for order in self._orders(outside.keys() - self._held.keys()):
             tried, left = self._in_order(order)
@@ -210,7 +209,7 @@ class _RoomPlan:
         return self._together(best, outside)
 
     def _orders(self, outside: Collection[int]) -> Iterator[list[Ask]]:
-        """Yield other orders of the asks: those that stayed outside first, then each first once."""
+        """Yield other orders of the asks: those without room first, then each first once."""
         numbers = [number for number in range(len(self._asks)) if number not in self._held]
         if not outside or len(numbers) == 1:
             return
@@ -239,7 +238,7 @@ class _RoomPlan:
         return made, outside
 
     def _in_order(self, asks: Sequence[Ask]) -> tuple[MadeRooms, dict[int, Refusal]]:
-        """Return what lets in one of ``asks`` after the other, and why the others stay outside, by their number."""
+        """Return the plan that makes room for ``asks`` one after the other, and why the others get none, by their number."""
         made = MadeRooms(self._first_wave)
         outside: dict[int, Refusal] = dict(self._held)
         alike: dict[object, Refusal] = {}
@@ -317,7 +316,7 @@ def _rank(made: MadeRooms) -> tuple[object, ...]:
 
 
 class _Way:
-    """Looks for the way to let some asks in behind what is made, and goes it."""
+    """Searches the moves that make room for some asks after the present plan, and adds them."""
 
     def __init__(self, plan: _RoomPlan, made: MadeRooms, asks: Sequence[Ask]) -> None:
         self._plan, self._made, self._asks = plan, made, asks
@@ -335,10 +334,10 @@ class _Way:
         """Why the ways that were found could not be gone."""
 
     def find(self, least: int = 0, most: int = 0) -> RoomSearchResult:
-        """Return what was found; a way that can be gone is added to what is made.
+        """Return the result of the search; moves that have an order are added to the plan.
 
-        Few evictions are tried first. Where that does not come to an end, a repair of the cluster with the asks in it gives a
-        way of more, and the search goes on for one of fewer.
+        Few evictions are tried first. If that search does not end, a local repair returns a solution with more evictions, and
+        the search continues for one with fewer.
         """
         effort, plan = self._plan.effort, self._plan
         single = len(self._asks) == 1
@@ -376,7 +375,7 @@ class _Way:
         return replace(fewer, placing=fewer.placing or placing)
 
     def free_node(self) -> int | None:
-        """Return the node on which the one ask has room as it is, if there is one."""
+        """Return the node that already has room for the only ask, if there is one."""
         ask, item = self._asks[0], self._items[0]
         if ask.pod >= 0 and not ask.counted and (node := self._draft.state.node_of[ask.pod]) >= 0:
             # It has taken room that a move for another left.
@@ -390,17 +389,16 @@ class _Way:
 
     @property
     def fewest(self) -> int:
-        """It takes so many evictions at least, whatever order they would go in."""
+        """The least number of evictions, in any order."""
         return self._first
 
     def why(self, found: RoomSearchResult) -> Refusal:
-        """Return why an ask stays outside."""
         return why_outside(
             self._draft, self._plan.of, self._search, self._asks[0], self._items[0], found
         )
 
     def _accept(self, placing: Placing) -> bool:
-        """Go a way on a fresh draft; if it can be gone, add it to what is made."""
+        """Execute moves on a fresh draft; if they have an order, add them to the plan."""
         name = frozenset((item.pod, node) for item, node in placing.nodes)
         if name in self._known:
             return False

@@ -90,7 +90,7 @@ def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, Refusal]:
 
 
 def why_not_asked(draft: Draft, strategy: str, pod: int) -> Refusal:
-    """Return why a strategy asks for no room for a waiting pod of a gang, although it does for other pods of that gang."""
+    """Return why a strategy requests no room for a waiting pod of a gang, although it does for other pods of that gang."""
     pods, scheduler = draft.snapshot.pods, draft.scheduler
     cls, state = int(pods.cls[pod]), pods.states[int(pods.state[pod])]
     if unknown := scheduler.find_unmodelled(cls):

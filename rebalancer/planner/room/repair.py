@@ -1,10 +1,10 @@
 """Find room that takes many evictions by local search, where trying all combinations would take too long.
 
-The asks are put on nodes, whether they fit or not. Then one pod after the other goes where the nodes are overcommitted by the
-least, until none is: tabu search, which does not undo its last steps, with a weight of each node that grows while the node
-stays overcommitted. What turns out not to be needed goes home. Nothing is proven by it, and no gang leaves. All pods of overcommitted nodes on
-all nodes are looked at in one step, as arrays. Rules between pods count as they are before anything moves, and of pods with
-such rules no two alike come to one node: whether a way can be gone, its caller asks anyway.
+The asks are placed on nodes even if they do not fit. Then one pod after the other moves to the node that overcommits nodes
+the least, until none is overcommitted: a tabu search, which does not undo its last steps, with a weight of each node that
+grows while the node is overcommitted. Moves that turn out to be unnecessary are undone. It proves nothing, and moves no gang.
+Each step evaluates all pods of overcommitted nodes on all nodes, as arrays. Rules between pods count as they are before any
+move, and no two equal pods with such rules come to one node: the caller checks the order of the moves anyway.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOOK = 64
 _TENURE = 8
 """For so many steps a pod does not return to a node that it has left."""
 _OVERCOMMITTED = 1000.0
-"""What it counts that a whole node more is asked than there is, beside one eviction."""
+"""Penalty for a whole node of overcommitted requests; one eviction is 1."""
 _REFUSED = 3
 """So many ways that cannot be gone, and the next start is tried."""
 
@@ -50,12 +50,12 @@ class RoomRepair:
         places = np.array([[item.places for item in (*items, *leaving)]], np.int64)
         self._group: Int32s = np.concatenate([np.arange(asks), asks + kind]).astype(np.int32)
         self._needs: Ints = np.vstack([needs, places])[:, self._group]
-        """(R + 1, M) what each row takes on a node that it comes to, the places for pods last."""
+        """(R + 1, M) what each row requests on its new node, the places for pods last."""
         self._holds = self._needs.copy()
         """(R + 1, M) what it frees on its own."""
         self._holds[:, asks:] = np.vstack([snapshot.requests[:, cls], ones])
         self._open: Bools = np.stack([search.nodes_for(item) for item in (*items, *leaving)])
-        """(G, N) where the rows of a group may go."""
+        """(G, N) the nodes that accept the rows of a group."""
         self._apart = np.array([item.ruled for item in (*items, *leaving)], bool)
         self._home: Int32s = np.concatenate(
             [np.full(asks, -1), snapshot.pods.node[self._pods]]
@@ -101,7 +101,7 @@ class RoomRepair:
         return best
 
     def _begin(self, start: int) -> None:
-        """Put all asks on nodes, the first one on ``start``, where it stays."""
+        """Place all asks on nodes, the first one on ``start``, where it remains."""
         self._free[:], self._at[:], self._moved = self._all_free, self._home, 0
         self._weights[:] = 1.0
         for row in range(len(self._items)):
@@ -115,7 +115,7 @@ class RoomRepair:
     # -- one step ------------------------------------------------------------------------------------------
 
     def _step(self, over: Floats, recent: deque[tuple[int, int]], most: int) -> bool:
-        """Let the row go whose going helps most; return False if none can go."""
+        """Move the row whose move improves the score most; return False if none can move."""
         may = (over > 0)[self._at] | (self._at != self._home)
         may[0] = False
         rows = np.flatnonzero(may).astype(np.int32)
@@ -134,7 +134,7 @@ class RoomRepair:
         return True
 
     def _scores(self, rows: Int32s, over: Floats) -> Floats:
-        """Return what it counts (K, N) that one of ``rows`` goes to a node: less is better."""
+        """Return the score (K, N) of moving each of ``rows`` to each node: less is better."""
         at, home = self._at[rows], self._home[rows]
         held = np.where(at == home, self._holds[:, rows], self._needs[:, rows])
         left = self._over(self._free[:, at] + held, at)
@@ -146,7 +146,7 @@ class RoomRepair:
         return score
 
     def _able(self, rows: Int32s, recent: deque[tuple[int, int]], most: int) -> Bools:
-        """Return where each of ``rows`` may go (K, N)."""
+        """Return to which nodes each of ``rows`` may move (K, N)."""
         at, home = self._at[rows], self._home[rows]
         able: Bools = self._open[self._group[rows]]
         if self._moved >= most:
@@ -198,7 +198,7 @@ class RoomRepair:
         return away
 
     def _send_home(self) -> None:
-        """Let pods go home as long as no node is overcommitted by it."""
+        """Return pods to their own nodes as long as no node is overcommitted by it."""
         for row in self._away():
             home, node = int(self._home[row]), int(self._at[row])
             if home < 0:
@@ -208,7 +208,7 @@ class RoomRepair:
                 self._put(row, node)
 
     def _placing(self) -> Placing | None:
-        """Return what stands where now, each pod with the ask for which it leaves; None if one leaves for no ask."""
+        """Return the present node of each item, each pod with the ask for which it leaves; None if one leaves for no ask."""
         placed = [(item, int(self._at[row])) for row, item in enumerate(self._items)]
         comes = {node: item for item, node in sorted(placed, key=lambda one: one[0].limit)}
         rest = [row for row in self._away() if self._home[row] >= 0]

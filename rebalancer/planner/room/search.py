@@ -1,12 +1,12 @@
 """Search for the fewest evictions after which a pending pod fits on a node, with a place for each evicted pod.
 
-A pod that waits goes to a node; of the pods there, some leave, and each of them goes to another node, where others may have
-to leave in their turn. Depth first, with one eviction more allowed each time nothing was left to try: what comes first is the
-fewest, and what was tried to its end before is proven to be impossible. Work is counted in steps, not in seconds, so that
-equal snapshots give equal plans. On large clusters only the most promising nodes are tried, and nothing is proven.
+A waiting pod is placed on a node; some of the pods there leave, and each of them is placed on another node, where other
+pods may have to leave in turn. The search is depth first, and allows one more eviction each time it has tried everything:
+the first solution has the fewest evictions, and smaller numbers are proven impossible. Work is counted in steps, not in
+seconds, so that equal snapshots give equal plans. On large clusters only the most promising nodes are tried, without proof.
 
-Only the end counts here: victims are gone, and each pod stands where the search has put it. In which order, and whether the
-scheduler puts them there, :mod:`rebalancer.planner.room.walk` asks.
+Only the final state counts here: victims are gone, and each pod is on the node that the search has chosen. The order of the
+moves, and whether the scheduler chooses these nodes, is checked by :mod:`rebalancer.planner.room.walk`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class RoomSearchResult:
     """The result of a search for room."""
 
     placing: Placing | None
-    """None: there is no way, or the search ended before it met one."""
+    """The solution; None: there is none, or the search ended before it had one."""
     fewest: int
-    """It takes at least so many evictions."""
+    """The least number of evictions that can suffice."""
     exhaustive: bool
-    """Without a way: all has been tried up to ``Effort.room_moves`` evictions."""
+    """Without a solution: whether everything was tried up to ``Effort.room_moves`` evictions."""
 
 
 Accept = Callable[[Placing], bool]
@@ -131,7 +131,7 @@ class RoomSearch:
     # -- the search ----------------------------------------------------------------------------------------
 
     def _search(self, asks: list[Item], leaving: list[Item], evictions: int) -> bool:
-        """Place the last of ``asks``, then the others, then all that are ``leaving``, with so many ``evictions`` more at most."""
+        """Place the last of ``asks``, then the others, then all that are ``leaving``, with at most ``evictions`` more evictions."""
         work = self._work
         work.left -= 1
         if work.left % _LOOK == 0 and self._stop() is not None:
@@ -152,7 +152,7 @@ class RoomSearch:
         return False
 
     def _may_do(self, asks: Sequence[Item], leaving: Sequence[Item], evictions: int) -> bool:
-        """Return whether so many evictions may do for each of ``asks`` by itself."""
+        """Return whether this number of evictions may suffice for each of ``asks`` alone."""
         if leaving:
             needed: Ints = np.sum([item.requests for item in leaving], axis=0)
             if (needed > np.maximum(0, self.trial.free).sum(axis=1)).any():
@@ -165,7 +165,7 @@ class RoomSearch:
         return True
 
     def _next(self, asks: list[Item], leaving: list[Item]) -> _Chosen:
-        """Return what is placed next: an ask, or what has the fewest nodes to go to."""
+        """Return the next item to place: an ask, or the item with the fewest possible nodes."""
         if asks:
             item = asks[-1]
             return _Chosen(item, self.trial.fitting(item), asks[:-1], leaving)
@@ -232,8 +232,6 @@ class RoomSearch:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """What is placed next, and what then."""
-
     item: Item
     fits: Bools
     """(N,) the nodes that take it now."""

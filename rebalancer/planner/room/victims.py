@@ -25,13 +25,13 @@ _RULED_PODS = 16
 
 @dataclass(slots=True)
 class Work:
-    """The steps that a search has left, and what it left out for their sake."""
+    """The remaining steps of a search, and whether it omitted anything to save steps."""
 
     left: int = 0
     cut: bool = False
     """Something was left out."""
     doubted: bool = False
-    """The same, but only of sets of pods that rarely would do."""
+    """Whether sets of pods were omitted that are rarely a solution."""
 
 
 _Choices = tuple[Ints, Ints, Ints]
@@ -114,9 +114,9 @@ class Victims:
     def sets(
         self, item: Item, node: int, most: int, work: Work
     ) -> Iterator[tuple[list[int], bool]]:
-        """Yield the smallest sets of pods without which ``item`` fits on ``node``, none of which holds another.
+        """Yield the smallest sets of pods without which ``item`` fits on ``node``, none of which contains another.
 
-        With each, whether it may fit only once they stand elsewhere. ``most``: pods of a set.
+        With each, whether it may fit only once they have been placed elsewhere. ``most``: pods of a set.
         """
         lacking = self._trial.lacking_on(item, node)
         if item.ruled and not self._trial.passing(item)[node]:
@@ -228,7 +228,7 @@ class Victims:
         return list(groups.values())
 
     def _asks(self, pods: Sequence[int] | Int32s) -> Ints:
-        """Return what ``pods`` hold (R + 1, K), the places for pods last."""
+        """Return the requests (R + 1, K) of ``pods``, the places for pods last."""
         cls = self._snapshot.pods.cls[list(pods)]
         return np.vstack([self._snapshot.requests[:, cls], np.ones((1, len(cls)), np.int64)])
 

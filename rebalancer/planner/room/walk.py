@@ -39,7 +39,7 @@ from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.labels import MISSING
 
 _SURE = 0.95
-"""Least probability of landings that leave the places of others free; the more a judge lets be on nodes about to go."""
+"""Least probability of landings that leave the places of others spare; the rest may be on nodes about to be removed."""
 
 
 _TRIES = 8
@@ -151,8 +151,8 @@ class RoomWalk:
     def _unit_of(self, ask: Ask, root: int) -> str:
         """Return the name of the unit of moves that make room for ``ask``.
 
-        It is the gang if the request is of one, else the uid of the waiting pod. For room without a pod it says what is
-        to be free, and on which node.
+        It is the gang of the request if it has one, else the uid of the waiting pod. For room without a pod it names the
+        amount of room, and the node.
         """
         if (gang := gang_of(self._draft, ask)) is not None:
             return unit_of(gang)
@@ -191,7 +191,7 @@ class RoomWalk:
                     enter(self._draft, entry.ask, entry.node)
 
     def _enter(self, wave: int) -> Refusal | None:
-        """Let the asks in; return why one of them has no room in the end."""
+        """Place the asks; return why one of them has no room in the end."""
         draft = self._draft
         for item in self._waiting:
             ask = self._asks[item.root]
@@ -209,7 +209,7 @@ class RoomWalk:
         return None
 
     def _step(self, of: Sequence[Item], wave: int) -> list[RoomStep] | Refusal:
-        """Move pods that leave at once in the draft, one or those of a gang, or return why they cannot go now."""
+        """Move pods that leave at once in the draft, one pod or those of a gang, or return why they cannot leave now."""
         pods, unit = [item.pod for item in of], self._gangs.unit_of(of[0].pod)
         exceeds = exceeds_limits if unit else exceeds_budgets
         landing = exceeds(self._draft, pods, self._of.strategy) or self._land(of)
@@ -263,7 +263,7 @@ class RoomWalk:
         wave: int,
         gang: str,
     ) -> list[RoomStep]:
-        """Move items in the draft, each with the same gain; all of a ``gang`` are one unit with the other moves for one of the asks."""
+        """Move items in the draft, each with the same gain; all moves of a ``gang`` are one unit with the other moves for one of the asks."""
         draft, pods, ask = self._draft, self._draft.snapshot.pods, self._asks[of[0].root]
         room, steps = tuple(sorted(self._open_without(of))), list[RoomStep]()
         for item, prediction in zip(of, landing.predictions, strict=True):
@@ -362,7 +362,7 @@ class RoomWalk:
         return bad if max(shares) > 1 - _SURE else set()
 
     def _has_spare(self, items: Sequence[Item], node: int) -> bool:
-        """Return whether a node would hold all that is meant for it beside ``items``."""
+        """Return whether a node has room for everything that is planned for it beside ``items``."""
         nodes, state = self._draft.snapshot.nodes, self._draft.state
         left = [one for of in self._left for one in of]
         meant = [one for one in [*left, *self._waiting] if self._targets[one.pod] == node]

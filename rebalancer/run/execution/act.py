@@ -44,7 +44,7 @@ from rebalancer.wire.times import rfc3339
 _READ = 10.0
 """Seconds for a read before a restart."""
 _NEW_REPLICA_SET = 10.0
-"""Seconds for the Deployment's controller to make a ReplicaSet: it takes a fraction of one, unless it is behind."""
+"""Seconds for the Deployment's controller to create a ReplicaSet: it needs a fraction of one, unless it is behind."""
 _FIRST_WAIT, _MAX_WAIT = 0.05, 1.0
 
 
@@ -58,7 +58,7 @@ def _ignore(uid: str, controller: str) -> None:
 
 
 class ClusterActor:
-    """Evicts and restarts pods through a client, or asks their responders, and writes events about it."""
+    """Evicts and restarts pods through a client, or creates EvictionRequests for them, and writes Events about it."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ClusterActor:
         self._clock, self._succeed = clock, succeed
         self._restarts: dict[str, Restart] = {}
         self._asked: dict[str, str] = {}
-        """uid of a pod -> when its responders were asked."""
+        """uid of a pod -> time of its EvictionRequest."""
         self._client, self._warn, self._grace = client, warn, grace
         self._events = EventWriter(client, clock=clock, instance=instance)
         self._owners = {owner.ref: owner for owner in snapshot.owners}
@@ -98,7 +98,7 @@ class ClusterActor:
         return evict(self._client, namespace, name, uid, dry_run=True)
 
     def read_disruptions_allowed(self, budget: str) -> int | None:
-        """Return what a PodDisruptionBudget allows now, see :meth:`Actor.read_disruptions_allowed`."""
+        """Return the disruptions that a PodDisruptionBudget allows now, see :meth:`Actor.read_disruptions_allowed`."""
         return read_disruptions_allowed(self._client, budget, seconds=_READ)
 
     def recreates_group(self, namespace: str, name: str) -> bool:
@@ -106,7 +106,7 @@ class ClusterActor:
         return recreates_group(self._client, namespace, name, seconds=_READ)
 
     def restart(self, moves: Sequence[Move]) -> EvictionAnswer:
-        """Ask for the restart of the pods' rollout, and wait for the new ReplicaSet."""
+        """Request the restart of the pods' rollout, and wait for the new ReplicaSet."""
         move = moves[0]
         owner = self._owners.get(move.owner)
         one = self._restarts.setdefault(
@@ -316,12 +316,12 @@ class Acting:
     run: RunContext
     client: Client
     stop: Stop
-    """When moves end, at the latest with the run."""
+    """The stop of moves, at the latest with the run."""
     remember: Remember
     marker: Marker | None
-    """None where the policy does not steer."""
+    """The writer of marks; None if the policy does not steer."""
     ordered: bool
-    """People have ordered that these pods go (see Attempt): the cluster is not scored again at the end."""
+    """A user has ordered the evictions (see Attempt): the cluster is not scored again at the end."""
     grace: Callable[[str], int | None]
     """Uid of an evicted pod -> the seconds that it has to end; None leaves it its own."""
 
@@ -435,7 +435,7 @@ class WaveCheck:
     """Judges the remaining moves of the plan before each further wave."""
 
     planned: Planned
-    """Its explanation is made once the first wave is remembered: what it was made of need not be kept beside the next picture."""
+    """The plan of the run; its explanation is made after the first wave, so that its data need not be kept beside the next snapshot."""
     remember: Remember
     executor: Executor
     recount: Recount
@@ -525,7 +525,7 @@ class Recount:
 
     The replacements of a wave are Ready before the controller has counted them, so a budget may allow no disruption
     for a moment. If the plan were judged in that moment, the budget's pods would count as immovable. A budget that
-    stayed at 0 once is not awaited again: others use it up.
+    remained at 0 once is not awaited again: other clients use it up.
     """
 
     def __init__(
@@ -536,7 +536,7 @@ class Recount:
     ) -> None:
         """``look`` returns the current cluster, ``exhausted`` the budgets that allow no disruption.
 
-        ``exhausted`` is called many times, and takes no snapshot.
+        ``exhausted`` is called many times, and reads no snapshot.
         """
         self._look, self._exhausted = look, exhausted
         self._stop = stop

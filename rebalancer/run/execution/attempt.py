@@ -42,7 +42,7 @@ class Actor(Protocol):
         """Withdraw the request for the pod; return why that failed, or None. ``in_vain``: it had its time."""
 
     def restart(self, moves: Sequence[Move]) -> EvictionAnswer:
-        """Ask for the restart of the rollout that replaces the pods of ``moves``; repeated calls cause one restart."""
+        """Request the restart of the rollout that replaces the pods of ``moves``; repeated calls cause one restart."""
 
     def read_pod(
         self, namespace: str, name: str, *, seconds: float, after_stop: bool = False
@@ -68,9 +68,9 @@ class Patience:
     conflicts: int = 3
     """Answers of 409, each checked by reading, before it is given up."""
     read: float = 10.0
-    """Seconds for the read before an eviction: an API server that answers takes milliseconds, and the others wait."""
+    """Seconds for the read before an eviction: a responsive API server needs milliseconds, and other evictions wait."""
     last_read: float = 2.0
-    """Seconds for the read that says what happened to a lost request, also after the run had to end."""
+    """Seconds for the read that shows the result of a lost request, also after the run had to end."""
 
 
 class Attempt:
@@ -92,7 +92,7 @@ class Attempt:
 
         ``ordered``: a user ordered these pods to leave; protections against rebalancing do not apply. ``rehearses``: evictions
         are dry runs. ``finishing``: others of the same gang have left; requests are sent until ``stop``, although the run has to end.
-        ``fellows``: what goes with the move by the same restart.
+        ``fellows``: the moves by the same restart.
         """
         self._actor, self._stop, self._ordered = actor, stop, ordered
         self._rehearses, self._finishing = rehearses, finishing
@@ -131,7 +131,7 @@ class Attempt:
             self._stop.wait(min(asked, left))
 
     def is_ending(self, move: Move) -> bool:
-        """Return whether the pod of a move is gone or terminating; what cannot be read is not known to be."""
+        """Return whether the pod of a move is gone or terminating; False if it cannot be read."""
         outcome = self._look(move, None, lost=False)
         return outcome is not None and outcome.status in (Status.GONE, Status.CHANGED)
 
@@ -257,7 +257,7 @@ class GangAttempt:
     def carry_out(self, moves: Sequence[Move], *, others_follow: bool = False) -> Iterator[Outcome]:
         """Yield the outcome of each of ``moves`` as soon as it is final.
 
-        ``others_follow``: once the first has gone, its controller ends the others. They are asked to leave only if it does not.
+        ``others_follow``: once the first pod is gone, its controller ends the others. They are evicted only if it does not.
         """
         started = self._stop.now()
         refused = self._rehearse(moves) or self._ends_too_soon(moves[0], started)
@@ -374,7 +374,7 @@ _AGAIN = (Status.BLOCKED, Status.FAILED, Status.LOST)
 
 
 def _leave_all(outcome: Outcome, moves: Sequence[Move], what: str = "") -> Iterator[Outcome]:
-    """Yield the outcomes of the other ``moves`` of a gang, exchange or rollout, of which one does not go."""
+    """Yield the outcomes of the other ``moves`` of a gang, exchange or rollout of which one has failed."""
     whole = "it changes no place" if moves[0].exchanges else "its gang stays as a whole"
     what = what or whole
     stopped = outcome.status is Status.NOT_ATTEMPTED

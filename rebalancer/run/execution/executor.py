@@ -50,7 +50,7 @@ Recheck = Callable[[Sequence[Move]], Sequence[tuple[Move, str | None]]]
 
 _NO_LEADERS: Mapping[str, str] = MappingProxyType({})
 _POLL_INTERVAL = 0.25
-"""Longest wait for news of pods: after that it is asked whether the run must end."""
+"""Seconds: the longest wait for changes of pods before the stop condition is checked again."""
 _LOOK_INTERVAL = 5.0
 """Seconds between two looks at the EvictionRequests of a wave that are open."""
 _MISSES = 0.05
@@ -69,9 +69,9 @@ class WavePace:
     pending: float = 30.0
     """How long a replacement may take to be scheduled; after that the run stops."""
     in_order: int = IN_ORDER
-    """Waves of up to so many moves are evicted in the plan's order."""
+    """Waves of up to this number of moves are evicted in the plan's order."""
     placed: float = 1.0
-    """How long such a wave waits, before its next eviction, until one replacement has a node."""
+    """Pause after each eviction of such a wave, unless its replacement is bound to a node before."""
     gone: float = 40.0
     """How long the pods that a chain evicts first may take to be gone; the default grace period is 30."""
     parallel: int = 8
@@ -137,7 +137,7 @@ class Executor:
         """The moves of later waves."""
         self._failed = False
         self._refusal: str | None = None
-        """What the API server said when it forbade an eviction."""
+        """The API server's message when it forbade an eviction."""
         self._look_at = math.inf
         """When the open EvictionRequests are looked at next."""
 
@@ -198,7 +198,7 @@ class Executor:
     def _until_gone(self, left: Sequence[Move]) -> None:
         """Wait until the pods are gone that were evicted to make room for a move of ``left``.
 
-        The plan counts on their room. While they hold it, that move cannot land as planned, and the evictions before
+        The plan needs their room. While they occupy it, that move cannot land as planned, and the evictions before
         it would be useless.
         """
         before = frees_room(self._outcomes.values(), left)
@@ -261,7 +261,7 @@ class Executor:
             self._judge_landings()
 
     def _list_ended_with(self, evicted: Sequence[Move], done: Sequence[Outcome]) -> list[Move]:
-        """Return the moves of pods that their controllers have ended with others of their gang, before they were asked to leave."""
+        """Return the moves of pods that their controllers have ended with others of their gang, before these were evicted."""
         gangs = {move.gang for move in evicted if move.gang}
         return [one.move for one in done if one.status is Status.GONE and one.move.gang in gangs]
 
@@ -323,7 +323,7 @@ class Executor:
         return done
 
     def _until_ended(self, move: Move) -> None:
-        """Wait until the pod of an exchange no longer holds its room, as long as a wave may take: another one lands there."""
+        """Wait until the pod of an exchange no longer occupies its room, as long as a wave may take: another pod lands there."""
         until = self._stop.now() + self._pace.ready
         while not self._arrivals.is_gone(move.uid):
             if self._stop.now() >= until or not self._wait(until):
@@ -332,8 +332,8 @@ class Executor:
     def _outcomes_of(self, moves: Sequence[Move]) -> Iterator[Outcome]:
         """Move the pods of a gang in the order in which each of them starts once, or all pods of a Deployment by a restart.
 
-        A leader goes last: once others of its group are gone its controller starts all of it again. If that does so only once the leader
-        is gone, it goes first.
+        A leader is evicted last: once other pods of its group are gone its controller restarts the whole group. If the controller does
+        so only once the leader is gone, the leader is evicted first.
         """
         attempt = self._attempt(moves)
         if isinstance(attempt, RolloutAttempt):
@@ -389,9 +389,9 @@ class Executor:
         return None
 
     def _until_let_in(self, made: Sequence[Move]) -> None:
-        """Wait until the pods have their nodes for which the moves of a wave have made room, with its marks standing.
+        """Wait until the pods for which the moves of a wave have made room have their nodes; its marks are kept meanwhile.
 
-        The room opens once the victims are gone. A pod that does not come then is left outside, and so the run ends.
+        The room is available once the victims are gone. If a pod is not placed then, the run ends without it.
         """
         coming = {move.makes_way_for for move in self._left}
         rooms = [
@@ -561,7 +561,7 @@ class Executor:
         """Wait until every replacement of the wave is Ready, and record where each landed.
 
         A restarted rollout ends when the old pod is gone, too. A rollout whose new pod does not become Ready has
-        failed: it stays so until a person acts.
+        failed, until a person acts.
         """
         started = self._stop.now()
         # A request that was made again still shows what became of it before, until its controller has looked.
@@ -580,7 +580,7 @@ class Executor:
                 self._note(replace(self._outcomes[move.uid], message=why))
 
     def _is_asked_for(self, move: Move) -> bool:
-        """Return whether responders are asked to end the pod, and it does not end yet."""
+        """Return whether the pod has an open EvictionRequest, and does not end yet."""
         asked = self._outcomes[move.uid].status is Status.REQUESTED
         return asked and not self._is_ending(move)
 

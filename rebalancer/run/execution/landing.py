@@ -114,7 +114,7 @@ class Arrivals:
         """Return victim uid -> replacement, for those seen so far.
 
         Replacements of one controller are interchangeable; they are assigned to its victims in order of creation,
-        and stay assigned unless they disappear, or more of them are where they were expected in another order.
+        and remain assigned unless they disappear, or unless another order gives more of them their expected nodes.
         """
         fresh = sorted(self._feed.newcomers(), key=lambda r: (r.created, r.uid))
         by_uid = {replacement.uid: replacement for replacement in fresh}
@@ -207,7 +207,7 @@ _NO_NAMES: Mapping[NamedController, str] = MappingProxyType({})
 
 
 def named_controller(pod: PodRecord) -> NamedController:
-    """Return what a pod names as its controller."""
+    """Return the controller that a pod names."""
     return pod.namespace, pod.controller_kind, pod.controller_group, pod.controller_name
 
 

@@ -1,6 +1,6 @@
 """The marks of one run: steering marks exist while an eviction needs them, and are removed before the run ends.
 
-Nodes that consolidation empties, or would empty but for pods that hold them, stay marked from run to run.
+Nodes that consolidation empties, or would empty but for pods that pin them, are marked from run to run.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Marker:
     def is_stale(self, value: str) -> bool:
         """Return whether a mark from before this run is left over.
 
-        It has expired, or was a steering mark of a run with our Lease. A mark without a time would stay for ever, so
+        It has expired, or was a steering mark of a run with our Lease. A mark without a time would never expire, so
         it is stale.
         """
         mark = parse_mark(value)

@@ -18,10 +18,10 @@ VERSION = 1
 KEY = "memory.json"
 """Key of the ConfigMap's data."""
 MAX_BYTES = 600_000
-"""Bytes of JSON; a ConfigMap holds 1 MiB, and half of it is enough for thousands of owners."""
+"""Bytes of JSON; a ConfigMap may have 1 MiB, and half of it is enough for thousands of owners."""
 MAX_OWNERS = 2000
 MAX_PARTS = 8
-"""How many runs the document holds a part of: more runs do not write at the same time."""
+"""The number of runs with a part in the document: more runs do not write at the same time."""
 _T = TypeVar("_T")
 _Seconds = Annotated[int, msgspec.Meta(ge=0, le=LAST_SECOND)]
 _Moment = Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
@@ -35,20 +35,20 @@ class TermMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """The outcomes of the moves of one owner for one term (``strategy/entry``)."""
 
     moves: Count = 0
-    """Evictions."""
+    """Number of evictions."""
     as_predicted: Count = 0
     came_back: Count = 0
     """To the node it was taken from, or to one that an earlier move had taken a replica from."""
     elsewhere: Count = 0
-    """Where no landing was predicted."""
+    """Number of replacements on nodes where no landing was predicted."""
     blocked: Count = 0
-    """By a PodDisruptionBudget that the snapshot said would allow it, or by two of them."""
+    """Blocked by a PodDisruptionBudget that allowed it in the snapshot, or by two of them."""
     strikes: Count = 0
     """Runs in a row that did not do what was predicted."""
     until: _Seconds = 0
     """End of the cool-down."""
     why: str = ""
-    """What the last strike was for."""
+    """The reason of the last strike."""
     given_up: str = ""
     """Why it is not tried any more; empty while it is."""
     feasible: Count = 0
@@ -57,7 +57,7 @@ class TermMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     Then only the strategy rests, and only until there are more such nodes.
     """
     last: _Seconds = 0
-    """When something last happened."""
+    """Time of the last change."""
     trail: tuple[tuple[str, str], ...] = ()
     """(from, to) of the last moves, newest last."""
     hopes: tuple[str, ...] = ()
@@ -67,13 +67,13 @@ class TermMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class OwnerMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The record of one owner, valid while its spec and the zones stay the same."""
+    """The record of one owner, valid while its spec and the zones do not change."""
 
     fingerprint: str
     zones: str
     """Digest of the cluster's set of zones."""
     seen: _Seconds
-    """When something was last remembered."""
+    """Time of the last change."""
     terms: dict[str, TermMemory] = {}
 
 
@@ -81,7 +81,7 @@ class StreakMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Fa
     """The streaks of one strategy, see :class:`rebalancer.cost.streaks.Streaks`."""
 
     at: _Moment = 0.0
-    """Only what is measured later counts as another run."""
+    """Time of the last measurement: only a later one counts as another run."""
     runs: dict[str, Count] = {}
     """Node -> runs in a row."""
     recent: dict[str, Count] = {}
@@ -95,7 +95,7 @@ class PaceMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Fals
     waves: Count = 0
     """0: the run was cut off among the evictions of its first one."""
     seconds: _Moment = 0.0
-    """From its first eviction to the end of its last wave."""
+    """Seconds from its first eviction to the end of its last wave."""
 
 
 class NodeCountMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -104,9 +104,9 @@ class NodeCountMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     in_use: Count = 0
     """Nodes with pods that would be created elsewhere, when a run last looked."""
     fell_from: Count = 0
-    """That number before it fell at once."""
+    """The number of such nodes before a sudden fall."""
     fell_at: _Seconds = 0
-    """When that was seen; 0: it has not fallen, or that is over."""
+    """Time at which the fall was seen; 0: there was none, or it is over."""
     zones: dict[str, _Seconds] = {}
     """Zone -> when it was last seen with nodes, to a day. Programs before it ignore it."""
 
@@ -117,23 +117,23 @@ class RunPart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     run: str
     """Id of the run."""
     outcomes: Count = 0
-    """The first so many outcomes of its journal."""
+    """The number of outcomes of its journal that are counted, from the first."""
     reserved: Count = 0
     """Evictions that are counted for the hour before they are made."""
     at: _Moment = 0.0
-    """When these were counted."""
+    """Time at which these were counted."""
     ended: bool = False
     """Whether the run itself is counted."""
 
 
 class MoveRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What came of one move that was tried."""
+    """The result of one move that was tried."""
 
     pod: str
-    """``namespace/name``."""
+    """The pod as ``namespace/name``."""
     owner: str
     node: str
-    """Where the pod was."""
+    """The node from which the pod was evicted."""
     strategy: str
     reason: str
     outcome: str
@@ -159,13 +159,13 @@ class ActingRun(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     run: str
     """Id of the run."""
     at: _Seconds
-    """When the last of its outcomes was known."""
+    """Time of its last outcome."""
     by: str = ""
     """Name of its pod; empty outside of a cluster."""
     moves: tuple[MoveRecord, ...] = ()
-    """In the plan's order."""
+    """The moves in the plan's order."""
     more: Count = 0
-    """How many further moves it has tried."""
+    """The number of further moves that it has tried."""
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
@@ -177,14 +177,14 @@ class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False)
     evictions: tuple[tuple[_Seconds, Count], ...] = ()
     """(minute since 1970, evictions) of the last hour, for budgets.perHour."""
     streaks: dict[str, StreakMemory] = {}
-    """Strategy -> what it has seen."""
+    """Strategy -> its streaks."""
     pace: PaceMemory | None = None
-    """None until a run has evicted."""
+    """The pace of the last run; None until a run has evicted."""
     nodes: NodeCountMemory | None = None
-    """None until a run that may act has looked."""
+    """The node counts; None until a run that may act has looked."""
     totals: Totals = Totals()
     parts: tuple[RunPart, ...] = ()
-    """Of the runs that wrote last, the newest at the end."""
+    """The parts of the runs that wrote last, the newest at the end."""
     history: tuple[ActingRun, ...] = ()
     """The last runs that tried moves, the newest at the end. Programs before it ignore it, and write without it."""
 
@@ -286,11 +286,11 @@ def shorten(document: Document, now: float) -> Document:
 
 
 MAX_HISTORY = 100_000
-"""Bytes of JSON of the runs in the history; a run of one move takes about 500."""
+"""Bytes of JSON of the runs in the history; a run of one move needs about 500."""
 
 
 def with_acting_run(document: Document, run: ActingRun) -> Document:
-    """Return the document with ``run``, also in place of an earlier state of it; the oldest go where there are too many."""
+    """Return the document with ``run``, which replaces an earlier state of it; if there are too many, the oldest are dropped."""
     kept: list[ActingRun] = []
     room = MAX_HISTORY
     others = (one for one in document.history if one.run != run.run)

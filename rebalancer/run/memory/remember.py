@@ -1,4 +1,4 @@
-"""Update the memory with the outcomes of moves: what counts as a strike, how long a cool-down is, what is forgotten."""
+"""Update the memory with the outcomes of moves: the rules for strikes, cool-downs, and forgetting."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _ZONES_WRITTEN_AFTER = 86_400
 
 
 def count_in_use(snapshot: Snapshot) -> int:
-    """Return the number of nodes whose loss would recreate pods elsewhere, and that nobody is taking away.
+    """Return the number of nodes whose loss would recreate pods elsewhere, without nodes that are being removed.
 
     Cordoned, leaving and marked nodes do not count.
     """
@@ -61,7 +61,7 @@ def count_in_use(snapshot: Snapshot) -> int:
 def see_nodes(
     known: NodeCountMemory | None, nodes: int, in_use: int, safety: Safety, now: float
 ) -> NodeCountMemory:
-    """Return what is to be kept once ``nodes`` exist, ``in_use`` of them in use; ``known``: what earlier runs have kept.
+    """Return the record to keep when ``nodes`` exist, ``in_use`` of them in use; ``known``: the record of earlier runs.
 
     A difference that would not be a fall is not written down: an idle cluster is left alone.
     """
@@ -76,7 +76,7 @@ def see_nodes(
 
 
 def describe_fall(known: NodeCountMemory, nodes: int, safety: Safety, now: float) -> str | None:
-    """Return why a run stands still after a fall in the number of nodes; None if there was none, or it is over."""
+    """Return why a run is held after a fall in the number of nodes; None if there was none, or it is over."""
     until = known.fell_at + SETTLES_AFTER
     if not known.fell_at or not now < until <= now + SETTLES_AFTER:
         return None
@@ -189,7 +189,7 @@ _FARES_WELL = 86_400
 
 
 class PredictionResult(enum.Enum):
-    """What one outcome says about its prediction."""
+    """The result of a prediction, by the outcome of its move."""
 
     AS_PREDICTED = "as predicted"
     CAME_BACK = "came back"
@@ -243,7 +243,7 @@ def fingerprints_of(snapshot: Snapshot) -> dict[str, str]:
 def forget_stale(document: Document, snapshot: Snapshot) -> Document:
     """Return the document without owners that changed, or whose zones did: their records start again.
 
-    Owners without pods are not in a snapshot; their records stay until they expire by age.
+    Owners without pods are not in a snapshot; their records are kept until they expire by age.
     """
     zones, fingerprints = zones_of(snapshot), fingerprints_of(snapshot)
     kept = {
@@ -257,7 +257,7 @@ def forget_stale(document: Document, snapshot: Snapshot) -> Document:
 
 
 def _without_lifted(owner: OwnerMemory, ref: str, snapshot: Snapshot) -> OwnerMemory:
-    """Return the record without cool-downs from when the owner's pods had fewer nodes to go to than they have now."""
+    """Return the record without the cool-downs from a time when fewer nodes accepted the owner's pods than now."""
     resting = [name for name, term in owner.terms.items() if term.feasible and term.until]
     if not resting:
         return owner
@@ -271,7 +271,7 @@ def _without_lifted(owner: OwnerMemory, ref: str, snapshot: Snapshot) -> OwnerMe
 
 
 def count_feasible(snapshot: Snapshot, ref: str) -> int:
-    """Return the number of nodes that pods of an owner may use, whatever room these have; 0 if none of its pods is known."""
+    """Return the number of nodes that pods of an owner may use, with or without room; 0 if none of its pods is known."""
     classes = {
         cls.replacement
         for cls in snapshot.classes
@@ -459,7 +459,7 @@ _SAYS_NO = re.compile(r"HTTP 4(?!29)\d\d: ")
 
 
 def group_failures(moves: Iterable[MoveRecord]) -> dict[tuple[str, str], list[MoveRecord]]:
-    """Return (outcome, message) -> the moves that failed so, whatever the name of their pod."""
+    """Return (outcome, message) -> the moves that failed in this way; names of pods in messages are ignored."""
     failed: dict[tuple[str, str], list[MoveRecord]] = {}
     for move in moves:
         if move.outcome in (*_REFUSED, Status.FAILED):
@@ -475,12 +475,12 @@ def _is_denied(outcome: Outcome) -> bool:
 
 
 def is_refusal(outcome: str, message: str) -> bool:
-    """Return whether a move failed because the API server said no, which it says to the next run as well."""
+    """Return whether a move failed because the API server refused it, as it will in the next run."""
     return outcome in _REFUSED or (outcome == Status.FAILED and _SAYS_NO.match(message) is not None)
 
 
 def describe_result(move: MoveRecord) -> str:
-    """Return what came of a move: ``node-c1, as predicted``."""
+    """Return the result of a move in words: ``node-c1, as predicted``."""
     if move.outcome not in _CARRIED_OUT:
         return f"{move.outcome}{f': {move.message}' if move.message else ''}"
     if not move.landed:
@@ -494,7 +494,7 @@ def describe_result(move: MoveRecord) -> str:
 
 
 FULFILLED_AFTER = 1800
-"""Seconds after a move in which the nodes that took pods have to stay well."""
+"""Seconds after a move for which its target nodes have to remain healthy."""
 
 _MAX_HOPES = 4
 

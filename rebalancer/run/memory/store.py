@@ -35,7 +35,7 @@ _Timed = tuple[tuple[Outcome, ...], float]
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What a run has measured and done so far. It only grows: an outcome keeps its position."""
+    """The measurements and actions of a run so far. It only grows: an outcome keeps its position."""
 
     run: str
     """Id of the run: no other run ever has it."""
@@ -43,19 +43,19 @@ class Journal:
     """Name of the pod of the run."""
     outcomes: tuple[Outcome, ...] = ()
     at: float = 0.0
-    """When the last of them was known, Unix seconds."""
+    """Unix seconds of the last outcome."""
     streaks: Mapping[str, Streaks] = field(default_factory=dict)
-    """Strategy -> what it has seen."""
+    """Strategy -> its streaks."""
     timed: _Timed = ((), 0.0)
-    """Up to the end of the last wave that was not cut off."""
+    """The evictions with their time, up to the end of the last wave that was not cut off."""
     cut: _Timed = ((), 0.0)
-    """Of the first wave, if that was cut off."""
+    """The same for the first wave, if that was cut off."""
     reserved: int = 0
     """Evictions that are about to be made: they count for the hour as if they were."""
     nodes: NodeCountMemory | None = None
-    """What is to be kept of the number of nodes; None: what is kept stays."""
+    """The record of the number of nodes to store; None: the stored one is not changed."""
     exit_code: int | None = None
-    """None until the run is to be counted."""
+    """The exit code; None until the run is to be counted."""
 
     def with_outcomes(
         self,
@@ -183,7 +183,7 @@ class MemoryStore:
         self._base = Document()
         """As earlier runs have left it, or another client has meanwhile: the journal is merged into that."""
         self.document = Document()
-        """As it is known now. What no longer holds on the snapshot is forgotten."""
+        """The document as known now, without records that no longer match the snapshot."""
         self.hour_unknown: str | None = None
         """Why the evictions of the last hour are not known, None if they are."""
 
@@ -223,7 +223,7 @@ class MemoryStore:
         self._journal = replace(self._journal, streaks=streaks)
 
     def add_nodes(self, nodes: NodeCountMemory) -> None:
-        """Add what is to be kept of the number of nodes; the next :meth:`save` stores it."""
+        """Add the record of the number of nodes; the next :meth:`save` stores it."""
         self._journal = replace(self._journal, nodes=nodes)
 
     def count_run(self, outcomes: Iterable[Outcome], exit_code: int, now: float) -> str | None:

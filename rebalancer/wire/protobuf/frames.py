@@ -20,12 +20,12 @@ from rebalancer.wire.protobuf.schema import as_broken_list, message, text
 MAGIC = b"k8s\x00"
 _LENGTH_DELIMITED = 2
 _RAW = 2
-"""Field of ``runtime.Unknown`` that holds the list."""
+"""Field of ``runtime.Unknown`` with the list."""
 _METADATA = 1
 """Field of every list; the other one, 2, is its items."""
 _ITEM = 2 << 3 | _LENGTH_DELIMITED
 _MAX_BYTES = 64 << 20
-"""Bytes of an item that nothing real has: etcd takes objects of a few MiB. Longer ones would fill the memory."""
+"""Bytes; no real item is so large: etcd accepts objects of a few MiB. Longer ones would fill the memory."""
 
 
 class ListFrames:
@@ -156,7 +156,7 @@ def _varint(data: bytes | bytearray, position: int) -> tuple[int, int]:
 
 
 _LENGTH = 4
-"""No object is so long: etcd takes none of more than a few MiB."""
+"""No object is so long: etcd accepts a few MiB at most."""
 _OBJECT = b"\x12"
 """Tag of a list's items."""
 

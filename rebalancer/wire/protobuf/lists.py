@@ -28,7 +28,7 @@ def decode_run(kind: str, run: bytes, wanted: Container[str] | None = None) -> t
     With ``wanted``, only objects with these uids are converted and returned.
 
     Raises:
-        BrokenListError: the run holds no objects of this kind.
+        BrokenListError: the run contains no objects of this kind.
     """
     convert = _CONVERSIONS[kind]
     with as_broken_list(f"these are no {kind}s"):
@@ -103,7 +103,7 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 KINDS = frozenset(_CONVERSIONS)
-"""The others are few or small, and stay JSON."""
+"""The others are few or small, and are read as JSON."""
 
 
 _READ = frozenset(name.encode() for name in READ)
@@ -113,7 +113,7 @@ _OURS = OURS.encode()
 def strip_run(kind: str, run: bytes) -> tuple[bytes, int]:
     """Return a run (``rebalancer.wire.protobuf.frames``) in stored form, and its number of objects.
 
-    Omitted are the list's metadata, and what ``rebalancer.snapshot.store`` says. All other fields are kept, known or
+    Omitted are the list's metadata, and the fields that ``rebalancer.snapshot.store`` names. All other fields are kept, known or
     not.
 
     Raises:
@@ -155,7 +155,6 @@ def _is_read(entry: bytes) -> bool:
 
 
 def _slim_pod(pod: Any) -> None:
-    """Slim a pod or a template of pods."""
     _slim_metadata(pod)
     spec = pod.spec
     for container in (*spec.containers, *spec.initContainers):

@@ -165,7 +165,7 @@ def pod_records(run: bytes) -> Iterator[PodRecord]:
     """Yield the records of a run of pods (``rebalancer.wire.protobuf.frames``).
 
     Raises:
-        BrokenListError: the run holds no pods.
+        BrokenListError: the run contains no pods.
     """
     with as_broken_list("these are no pods"):
         for pod in message("PodList").FromString(run).items:

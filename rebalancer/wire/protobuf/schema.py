@@ -187,8 +187,7 @@ HELD_AS_BYTES = {
     "VolumeSource.ephemeral": "",
     "NodeStatus.images": "ContainerImage",
 }
-"""Field of ``objects.proto`` that is declared as bytes -> the message that it is; empty where only its presence
-is read."""
+"""Field of ``objects.proto`` that is declared as bytes -> the message that it is; empty where only its presence is read."""
 
 
 def plain_volume(volume: Any) -> dict[str, Any]:

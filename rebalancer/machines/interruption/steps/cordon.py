@@ -1,4 +1,4 @@
-"""Cordon and exclude: keep new pods off a node that will go, and external load balancers away from it."""
+"""Cordon and exclude: keep new pods and external load balancers away from a node whose machine will end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rebalancer.signals.state import STATE
 
 
 class NodeChangeStep:
-    """A step that changes the node once, and changes it back if the machine stays."""
+    """A step that changes the node once, and changes it back if the interruption is cancelled."""
 
     Params: ClassVar[type[StepParams]]
     claims: ClassVar[Claims]

@@ -33,7 +33,7 @@ PLACEHOLDERS = (
     "result",
     "summary",
 )
-"""What ``$name`` in a body, and in an address, may stand for."""
+"""The names that may follow ``$`` in a body or an address."""
 _BODY: dict[str, Any] = {
     "node": "$node",
     "instance": "$instance",

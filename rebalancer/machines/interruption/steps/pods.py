@@ -1,4 +1,4 @@
-"""Leave and escalate: move the pods off a node that will go, and delete those that could not leave in time."""
+"""Leave and escalate: move the pods off a node whose machine will end, and delete those that could not leave in time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rebalancer.kube.failures import ForbiddenError, status_of
 from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.kube.nodes import NodeChange, NodeView, read_node
 from rebalancer.kube.resources import AccessRule
-from rebalancer.machines.drain.triage import EVERY, Fate, FateReason, Triaged, triage_pods
+from rebalancer.machines.drain.triage import EVERY, Fate, Triaged, triage_pods
 from rebalancer.machines.interruption.model import (
     DONE,
     StepContext,
@@ -27,6 +27,7 @@ from rebalancer.machines.interruption.model import (
     skip_step,
     time_out_step,
 )
+from rebalancer.machines.reasons import FateReason
 from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
 from rebalancer.policy.values import GracePeriod, PositiveDuration
@@ -58,7 +59,7 @@ class PodToLeave:
 def pods_to_leave(context: StepContext) -> list[PodToLeave]:
     """Return the pods of the node that have to leave: no DaemonSet, static or finished pods.
 
-    Empty if another Node has its name now: that Node's pods are not on the machine that goes.
+    Empty if another Node has its name now: that Node's pods are not on the machine that ends.
 
     Raises:
         ClusterReadError: the pods could not be read.
@@ -96,9 +97,9 @@ def format_pods(pods: Sequence[PodToLeave]) -> str:
 
 
 _OURS = f"{NOW} (interruption)"
-"""The value of the step's own annotation: what people write beside it is not the same, and stays."""
+"""The value of the step's own annotation: other values were written by people, and are kept."""
 _NONE = "none"
-"""Kept where there was no annotation before ours; else, what it said."""
+"""Stored if there was no annotation before ours; else its value is stored."""
 _POLL_INTERVAL, _MAX_POLL_INTERVAL = 1.0, 10.0
 """Seconds between two reads of the node's pods; without a deadline, the reads become less frequent."""
 
@@ -110,7 +111,7 @@ class LeaveParams(StepParams):
     changes_node: ClassVar[bool] = True
 
     def part(self) -> timedelta | float | None:
-        """Return None, which stands for all the time that the other steps leave."""
+        """Return None: all the time that the other steps leave."""
         return None
 
 
@@ -166,7 +167,7 @@ class Leave:
                 look = min(1.1 * look, _MAX_POLL_INTERVAL)
 
     def undo(self, context: StepContext, params: LeaveParams) -> None:  # noqa: ARG002  # the contract's
-        """Restore the annotation; what people have written since stays."""
+        """Restore the annotation; a value that people have written since is kept."""
         if not context.left:
             return
         before = None if context.left == _NONE else context.left
@@ -179,12 +180,12 @@ class Leave:
 
 
 class Means(enum.StrEnum):
-    """What to do with pods that could not leave in time."""
+    """The action on pods that could not leave in time."""
 
     NONE = "none"
-    """They end with their machine."""
+    """The pods end with their machine."""
     DELETE = "delete"
-    """They are deleted, whatever their PodDisruptionBudgets say."""
+    """The pods are deleted, even against their PodDisruptionBudgets."""
 
 
 class EscalateParams(StepParams):
@@ -216,7 +217,7 @@ class Escalate:
     Params = EscalateParams
 
     def rules(self, params: EscalateParams) -> tuple[AccessRule, ...]:
-        """Return the rights to delete pods, if the option asks for it."""
+        """Return the rights to delete pods, if the option requires them."""
         return (DELETE,) if params.means is Means.DELETE else ()
 
     def act(self, context: StepContext, params: EscalateParams) -> StepOutcome:

@@ -6,14 +6,13 @@ import pytest
 
 from rebalancer.kube.events import Subject
 from rebalancer.machines.capacity.announcements import MAX_EVENTS, Announced, announcements
-from rebalancer.machines.capacity.codes import ScaleInCode
-from rebalancer.machines.capacity.scale_out import ScaleOutCode
 from rebalancer.machines.capacity.state import (
     REFUSED,
     TIMEOUT,
     GroupState,
     note_failure,
 )
+from rebalancer.machines.reasons import ScaleInCode, ScaleOutCode
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.snapshot.autoscalers import Autoscaler
 from rebalancer.testing.snapshots import node, workload

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rebalancer.machines.capacity.codes import GroupCode
 from rebalancer.machines.capacity.groups import GroupOptions, Groups, read_options
 from rebalancer.machines.capacity.state import GroupState, GroupStates, ScaleOutTimes
+from rebalancer.machines.reasons import GroupCode
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from rebalancer.wire.times import rfc3339
 from tests.unit.machines.capacity.conftest import Given, group

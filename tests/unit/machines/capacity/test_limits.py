@@ -2,9 +2,9 @@
 
 import pytest
 
-from rebalancer.machines.capacity.codes import GroupCode
 from rebalancer.machines.capacity.of_run import explain_bounds
 from rebalancer.machines.capacity.scale_out_plan import ScaleOutInputs
+from rebalancer.machines.reasons import GroupCode
 from rebalancer.policy.cluster import GroupBounds
 from rebalancer.providers.contract import NodeGroup, NodeTemplate, within
 from rebalancer.testing.snapshots import node, workload

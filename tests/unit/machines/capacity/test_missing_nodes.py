@@ -3,8 +3,9 @@
 import pytest
 
 from rebalancer.machines.capacity.packing import Missing, missing_nodes
-from rebalancer.machines.drain.preflight import DrainVerdict, NodeCheck, PodCheck
+from rebalancer.machines.drain.preflight import NodeCheck, PodCheck
 from rebalancer.machines.drain.triage import Fate
+from rebalancer.machines.reasons import DrainVerdict
 from rebalancer.plan.plan import Code
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.testing.snapshots import HOSTNAME, apart, node, snapshot_of, workload

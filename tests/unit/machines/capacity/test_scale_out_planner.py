@@ -2,8 +2,8 @@
 
 import pytest
 
-from rebalancer.machines.capacity.codes import GroupCode
 from rebalancer.machines.capacity.scale_out_plan import GroupRefusal, ScaleOutInputs
+from rebalancer.machines.reasons import GroupCode
 from rebalancer.providers.contract import NodeGroup, NodeTemplate
 from rebalancer.testing.snapshots import HOSTNAME, ZONE, apart, node, spread, workload
 from rebalancer.wire.objects import Taint

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rebalancer.machines.capacity.codes import PodCode
 from rebalancer.machines.capacity.scale_out import group_resizes
 from rebalancer.machines.capacity.scale_out_plan import NO_INPUTS, ScaleOutInputs
+from rebalancer.machines.reasons import PodCode
 from rebalancer.providers.contract import NodeTemplate
 from rebalancer.testing.snapshots import HOSTNAME, apart, node, workload
 from tests.unit.machines.capacity.conftest import Machines, group

@@ -4,8 +4,9 @@ import pytest
 
 from rebalancer.machines.drain.command import OrderedProtections, ordered_policy
 from rebalancer.machines.drain.cordon import as_cordoned, mask_of
-from rebalancer.machines.drain.preflight import DrainVerdict, check, unforeseen, without_budgets
+from rebalancer.machines.drain.preflight import check, unforeseen, without_budgets
 from rebalancer.machines.drain.triage import Orders
+from rebalancer.machines.reasons import DrainVerdict
 from rebalancer.plan.plan import Method
 from rebalancer.planner.methods import with_methods
 from rebalancer.planner.plan import Callbacks, plan

@@ -3,7 +3,8 @@
 import pytest
 
 from rebalancer.machines.drain.cordon import mask_of
-from rebalancer.machines.drain.triage import Fate, FateReason, Orders, daemon_sets_on, triage_pods
+from rebalancer.machines.drain.triage import Fate, Orders, daemon_sets_on, triage_pods
+from rebalancer.machines.reasons import FateReason
 from rebalancer.testing.objects import pod
 from rebalancer.testing.snapshots import node, snapshot_of
 
