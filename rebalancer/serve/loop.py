@@ -349,7 +349,7 @@ class ServeLoop:
             if lost is None:
                 return
             at_end.callback(self._interruptions.close)
-            self._follow(self._context(self._environment), client, lost)
+            self._follow(self._context(), client, lost)
             self._health.leads, self._scale = True, MachineScaler()
             self._triggers.begin_term()
             for why in self._due(lost):
@@ -371,21 +371,22 @@ class ServeLoop:
             else:
                 yield why
 
-    def _follow(self, run: RunContext, client: Client, lost: Lost) -> ClusterCache:
-        """Follow and listen as the policy of ``run`` says; return the followed cluster.
+    def _follow(
+        self, run: RunContext, client: Client, lost: Lost
+    ) -> tuple[ClusterCache, str | None]:
+        """Follow and listen as the policy of ``run`` says; return the followed cluster, and a note or None.
 
         Raises:
             ClusterReadError: the cluster could not be read, or a right is missing.
             PolicyError: a signal source cannot be opened.
         """
         cache = self._following.open_cache(run, client)
-        self._interruptions.listen_as(run, client, cache, lost)
-        return cache
+        return cache, self._interruptions.listen_as(run, client, cache, lost)
 
-    def _context(self, environment: Environment) -> RunContext:
+    def _context(self) -> RunContext:
         run = run_context(
             self._options,
-            environment,
+            self._environment,
             registry=self._policy.registry,
             loaded=self._policy.loaded,
         )
@@ -403,8 +404,7 @@ class ServeLoop:
         self._environment.committed.clear()
         flaw = self._policy.refresh()
         self._health.policy_flaw = flaw or ""
-        run = self._context(self._environment)
-        run.notes.extend([] if flaw is None else [flaw])
+        run = self._context()
         run.progress.number_run(self._runs + 1)
         run.stop.add(lost, final=True)
         run.stop.add(called)
@@ -418,7 +418,7 @@ class ServeLoop:
                 self._options.publishing,
                 self._options.deadline,
                 self._environment,
-                lambda: self._run_once(run, client, lost),
+                lambda: self._run_once(run, client, lost, flaw),
             )
         except RebalancerError as error:
             if self._stop.reason() is not None:
@@ -439,12 +439,15 @@ class ServeLoop:
         self._triggers.end_run()
         self._health.beat()
 
-    def _run_once(self, run: RunContext, client: Client, lost: Lost) -> EndedRun:
+    def _run_once(self, run: RunContext, client: Client, lost: Lost, flaw: str | None) -> EndedRun:
+        """Perform one run; ``flaw``: a note on its policy, or None."""
         self._rights.require(run, client)
-        cache = self._follow(run, client, lost)
+        cache, unheard = self._follow(run, client, lost)
+        notes = (*run.notes, *(note for note in (flaw, unheard) if note is not None))
         machines = self._interruptions.report()
         going = {one.node: one.goes_at for one in machines if one.goes_at is not None}
-        run = replace(run, interruptions=machines, rules=replace(run.rules, going=going))
+        rules = replace(run.rules, going=going)
+        run = replace(run, interruptions=machines, rules=rules, notes=notes)
         of_run = client.beside(run.stop)
         self._triggers.room_after = room_after(run.loaded.policy, self._policy.registry)
         seen = self._triggers.take()
@@ -457,7 +460,7 @@ class ServeLoop:
                 followed=Followed(cache, self._evicted),
             )
             ending = replace(self._options.ending, prints_idle=False)
-            return run_on(run, ending, source, self._scale)
+            return run_on(source, ending, self._scale)
         except RebalancerError:
             if seen:
                 # It failed: what triggered it triggers another.

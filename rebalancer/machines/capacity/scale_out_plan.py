@@ -89,6 +89,8 @@ class ScaleOutInputs:
     """Group -> Unix seconds of its last increase."""
     no_help: NoHelps = field(default_factory=dict)
     """The increases that brought machines which were of no use."""
+    notes: tuple[str, ...] = ()
+    """What could not be asked of the groups."""
 
     @property
     def earlier(self) -> EarlierIncreases:

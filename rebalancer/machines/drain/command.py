@@ -62,6 +62,7 @@ from rebalancer.report.document import FORMS
 from rebalancer.report.progress import Progress
 from rebalancer.run.context import (
     RunContext,
+    RunNotes,
     instance,
     name_in_marks,
     own_pod,
@@ -86,6 +87,7 @@ from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
     from rebalancer.kube.lease import LeaseTaken
+    from rebalancer.kube.resources import AccessRule
 
 
 _ALL = Limit.parse("100%")
@@ -293,7 +295,10 @@ class NodeCommand:
     progress: Progress
     base: RunContext
     """Of which every round is a copy, with a time and a policy of its own."""
-    conditions: NodeConditions
+    notes: list[str]
+    """What the report says beside the pods, so far: a command acts for hours, in rounds and courses."""
+    granted: frozenset[AccessRule] = frozenset()
+    """Rights that were checked and are granted."""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """Uid -> the outcome of the last attempt to evict the pod."""
     ordered: frozenset[str] = frozenset()
@@ -335,7 +340,7 @@ class NodeCommand:
             timings=timings,
             progress=progress,
             # What is said of strategies is left out: these rounds have one of their own.
-            notes=[*loaded.warnings, *([] if is_compiled() else [INTERPRETED])],
+            notes=(*loaded.warnings, *([] if is_compiled() else [INTERPRETED])),
         )
         return cls(
             options=options,
@@ -344,12 +349,12 @@ class NodeCommand:
             orders=options.orders(pod_selector, own_pod(environment)),
             progress=progress,
             base=base,
-            conditions=NodeConditions(
-                options.node_conditions or base.loaded.policy.node_conditions,
-                environment.clock.unix,
-                base.notes.append,
-            ),
+            notes=list(base.notes),
         )
+
+    def note(self, *texts: str) -> None:
+        """Add notes to the report, each once: a round may say again what an earlier one has said."""
+        self.notes += [text for text in dict.fromkeys(texts) if text not in self.notes]
 
     def run_for(
         self, names: Sequence[str], policy: LoadedPolicy | None = None
@@ -377,13 +382,13 @@ class NodeCommand:
             stop=self.stop.sooner(_ROUND, self.environment.stop),
             timings=Timings(self.environment.clock, shown=self.base.timings.shown),
             rights=DRAIN_RULES,
-            notes=list(self.base.notes),
+            granted=self.granted,
         )
         return run, protections
 
     @contextmanager
     def source(self, names: Sequence[str]) -> Iterator[Source]:
-        """Yield the source of a run; wait if another run holds the Lease. What the run notes is kept for the report."""
+        """Yield the source of a run; wait if another run holds the Lease."""
         held = ""
         while True:
             run, _ = self.run_for(names)
@@ -396,18 +401,13 @@ class NodeCommand:
                     if held and (why := self.stop.reason()) is not None:
                         raise self._end_of_wait(names, why, held) from None
                     raise
+                self.granted = source.granted
                 if source.lease_taken is None:
-                    stack.callback(self._keep_notes, run.notes)
                     yield source
                     return
             held = self._wait_for(source.lease_taken)
             if (why := self.stop.wait(_TURN)) is not None:
                 raise self._end_of_wait(names, why, held)
-
-    def _keep_notes(self, notes: Sequence[str]) -> None:
-        """Add notes to the report, each once: a round may say again what an earlier one has said."""
-        said = self.base.notes
-        said.extend(note for note in dict.fromkeys(notes) if note not in said)
 
     def _end_of_wait(self, names: Sequence[str], why: str, held: str) -> RebalancerError:
         """Return the error that ends the wait for the Lease; ``names``: nodes that are emptied, none in the pre-flight."""
@@ -443,12 +443,12 @@ class NodeCommand:
         """
         refused = refuses(preflight.checks)
         if self.options.dry or refused:
-            self.base.notes.extend([] if left is None else [left])
+            self.note(*[] if left is None else [left])
             return self._report(preflight, ExitCode.UNREADABLE if refused else ExitCode.DONE)
         self.environment.committed.set()
         why = carry_out(course(), self.stop) or left
         missing = [] if why is not None else self._find_missing(preflight.snapshot)
-        self.base.notes.extend(missing)
+        self.note(*missing)
         done = why is None and not missing
         return self._report(preflight, ExitCode.DONE if done else ExitCode.PARTIAL, why)
 
@@ -461,7 +461,7 @@ class NodeCommand:
             exit_code=int(code),
             outcomes=self.outcomes,
             ended=why,
-            warnings=self.base.notes,
+            warnings=self.notes,
             kind=self.options.report_kind,
         )
         report.document.print_to(self.environment, self.options.output)
@@ -484,7 +484,7 @@ class NodeCommand:
                 self._look_up_daemon_sets(source.client, reading.snapshot, names)
             snapshot = choice.expect(reading.snapshot)
             checks = self._checks(run, snapshot, names)
-            self._keep_notes(list(warn_of_outage(snapshot, names)))
+            self.note(*warn_of_outage(snapshot, names), *reading.notes)
             if self.options.dry_run == "server" and source.client is not None:
                 checks = ask_server(source.client, snapshot, checks)
             return Preflight(source.name, snapshot, names, checks)
@@ -497,6 +497,7 @@ class NodeCommand:
         """
         with self.source(()) as source:
             reading = source.read()
+            self.note(*reading.notes)
             return reading.snapshot, reading.clock_skew
 
     def _choose(self, choice: Choice, snapshot: Snapshot) -> Sequence[str]:
@@ -550,20 +551,21 @@ class NodeCommand:
         names = list(uids)
         with self.source(names) as source:
             reading = source.read()
-            run = reading.run
+            self.note(*reading.notes)
             there = reading.snapshot.nodes
             if others := [
                 n for n in names if n in there.index and there.uid[there.index[n]] != uids[n]
             ]:
                 return f"another node has come under the name {others[0]}"
-            planned = plan_run(run, reading, None)
+            planned, notes = plan_run(reading)
+            self.note(*notes)
             if planned.standstill:
                 return planned.standstill[0]
             if not planned.plan.moves:
-                planned, why = self._without_plan(run, planned, names)
+                planned, why = self._without_plan(reading.run, planned, names)
                 if why is not None:
                     return why
-            return self._act(run, source, reading, planned)
+            return self._act(reading, planned)
 
     def _without_plan(
         self, run: RunContext, planned: Planned, names: Sequence[str]
@@ -577,20 +579,13 @@ class NodeCommand:
         said = [one.message for of in checks for one in of.pods if one.message]
         return planned, said[0] if said else planned.plan.stopped
 
-    def _act(
-        self, run: RunContext, source: Source, reading: Reading, planned: Planned
-    ) -> str | None:
-        ask_server = self.options.grace_period
-        seconds = None if ask_server < 0 else ask_server
-        execution = act(
-            run,
-            source,
-            reading,
-            planned,
-            None,
-            ordered=True,
-            grace=lambda _: seconds,
-        )
+    def _act(self, reading: Reading, planned: Planned) -> str | None:
+        given, notes = self.options.grace_period, RunNotes()
+        seconds = None if given < 0 else given
+        try:
+            execution = act(reading, planned, notes, ordered=True, grace=lambda _: seconds)
+        finally:
+            self.note(*notes)
         if execution is None:
             return None
         self.outcomes.update({outcome.move.uid: outcome for outcome in execution.outcomes})
@@ -628,6 +623,12 @@ class NodeCommand:
     def client(self) -> Client:
         """The client of the command; each round uses it until its own stop. Raises ClusterReadError without a cluster."""
         return self.options.cluster.client(self.environment, self.stop)
+
+    @cached_property
+    def conditions(self) -> NodeConditions:
+        """The writer of the nodes' conditions."""
+        on = self.options.node_conditions or self.base.loaded.policy.node_conditions
+        return NodeConditions(on, self.environment.clock.unix, self.note)
 
     def order(self, *, replaces: bool = False) -> Order:
         """Return the record to write on nodes: the process that empties them, reason and deadline.

@@ -276,7 +276,7 @@ class NodeReplacement:
 
     def note_left_out(self, name: str, why: str) -> None:
         """Report a node that was given back."""
-        self._command.base.notes.append(f"node {name} is {why}: it was given back")
+        self._command.note(f"node {name} is {why}: it was given back")
         self._command.progress.note("left out", f"left out {name}", node=name)
 
     def leave_rest(self, begun: Collection[str]) -> None:
@@ -346,7 +346,7 @@ class NodeReplacement:
             while (why := self._why_delayed(name)) is not None:
                 if stop.now() >= until:
                     text = f"{name}: its machine is ended although {why} after {MAX_DELAY:.0f} s"
-                    self._note(text)
+                    self._command.note(text)
                     break
                 self.waits(f"{name}: {why}")
                 if (stopped := (yield _PAUSE)) is not None:
@@ -363,13 +363,7 @@ class NodeReplacement:
             closed = self._command.environment.clock.unix() - unix_seconds(order.at)
             if closed < EXCLUDED:
                 return f"load balancers use it still, since it was closed at {order.at}"
-        return delay_of(self._client, name, self._note)
-
-    def _note(self, text: str) -> None:
-        """Add a sentence to the report, once."""
-        notes = self._command.base.notes
-        if text not in notes:
-            notes.append(text)
+        return delay_of(self._client, name, self._command.note)
 
     def remove(self, name: str) -> str | None:
         """Remove the machine of a node; return why that failed, or None."""

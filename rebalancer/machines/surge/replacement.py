@@ -53,12 +53,12 @@ class SurgeReplacement(NodeReplacement):
         if why is None:
             why = self._surge.trouble or (None if self._taking_back else self._surge.reason)
         for name in self._surge.groups_left():
-            self._command.base.notes.append(
+            self._command.note(
                 f"{name} is not restored: call this again to go on, or with --take-back instead"
             )
         for name, nodes in self._surge.groups_not_begun().items():
             text = f"{count(nodes, 'old node')} of {name}: its replacement was not begun"
-            self._command.base.notes.append(f"{text}; call this again")
+            self._command.note(f"{text}; call this again")
         return why
 
     # -- of the loop -------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class SurgeReplacement(NodeReplacement):
                 if left > 1
                 else "1 old node is left to a later call"
             )
-            self._command.base.notes.append(text)
+            self._command.note(text)
 
     def write(self, name: str, stage: Stage, may: Callable[[NodeView, Stage | None], bool]) -> bool:
         """Write a stage; the first one with the cordon, in one write."""

@@ -32,10 +32,11 @@ from rebalancer.kube.read import Kept
 from rebalancer.kube.seldom_read import read_devices
 from rebalancer.plan.plan import Method, Move, Outcome
 from rebalancer.planner.planning import ClusterNow, Planned
-from rebalancer.run.context import RunContext, instance
+from rebalancer.run.context import RunNotes, instance
 from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace
 from rebalancer.run.execution.landing import NamedController, PodFeed
 from rebalancer.run.execution.marks import Marker
+from rebalancer.run.source import Reading
 from rebalancer.snapshot.membership import LWS
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.snapshot.requests import request_name
@@ -313,8 +314,9 @@ class Remember(Protocol):
 class Acting:
     """Executes the plan of one run."""
 
-    run: RunContext
-    client: Client
+    reading: Reading
+    notes: RunNotes
+    """Gets what is to be said of the execution."""
     stop: Stop
     """When moves end, at the latest with the run."""
     remember: Remember
@@ -325,13 +327,14 @@ class Acting:
     grace: Callable[[str], int | None]
     """Uid of an evicted pod -> the seconds that it has to end; None leaves it its own."""
 
-    def execute(
-        self, planned: Planned, kept: Kept | RunView, clock_skew: float
-    ) -> Execution | None:
+    def execute(self, planned: Planned) -> Execution | None:
         """Execute the plan; return None if there is nothing to do.
 
         A cluster that is already followed continues to be followed afterwards.
         """
+        run, kept = self.reading.run, self.reading.kept
+        if kept is None:
+            raise ValueError("a run that acts keeps what it has read")
         moves = [move for move in planned.left if not move.observed]
         if not moves:
             self.remember(())
@@ -344,8 +347,8 @@ class Acting:
             actor,
             feed,
             self.stop,
-            WavePace.of(self.run.loaded.policy.safety),
-            self.run.progress,
+            WavePace.of(run.loaded.policy.safety),
+            run.progress,
             domains=planned.snapshot.nodes.labels_of,
             marks=self.marker,
             ordered=self.ordered,
@@ -357,19 +360,19 @@ class Acting:
             executor,
             self._recount(executor, view),
         )
-        with self.run.timings.phase("act"), _listening(view, feed, cache):
+        with run.timings.phase("act"), _listening(view, feed, cache):
             try:
                 execution = carry_out(
                     executor,
                     planned.left,
-                    lambda left: check.recheck(left, clock_skew),
+                    lambda left: check.recheck(left, self.reading.clock_skew),
                     self.remember,
                     self._clear_marks,
                 )
                 return replace(execution, now=self._now(executor, view, planned))
             finally:
                 actor.close()
-                self.run.notes.extend(view.notes)
+                self.notes.add(*view.notes)
 
     def _now(self, executor: Executor, view: RunView, planned: Planned) -> ClusterNow | None:
         """Return the scored current cluster; None after a signal, or if it cannot be read.
@@ -386,7 +389,7 @@ class Acting:
         try:
             snapshot = view.peek(evicted) if ended else self._look(view, evicted)
         except ClusterReadError as error:
-            self.run.notes.append(f"the cluster could not be read again after the moves: {error}")
+            self.notes.add(f"the cluster could not be read again after the moves: {error}")
             return None
         if snapshot is None:
             return None
@@ -395,21 +398,28 @@ class Acting:
 
     def _look(self, view: RunView, evicted: Collection[str]) -> Snapshot:
         """Return the current cluster, with the devices that pods have now."""
-        return read_devices(self.client, view.snapshot(evicted))[0]
+        return read_devices(self._client, view.snapshot(evicted))[0]
 
     def _clear_marks(self) -> bool:
         """Remove the run's marks; return whether some are left, with a warning for each."""
         left = self.marker.clear() if self.marker is not None else []
-        self.run.notes.extend(left)
+        self.notes.add(*left)
         return bool(left)
 
+    @property
+    def _client(self) -> Client:
+        if (client := self.reading.client) is None:
+            raise ValueError("a run that acts has a client")
+        return client
+
     def _actor(self, snapshot: Snapshot, feed: PodFeed) -> ClusterActor:
+        environment = self.reading.run.environment
         return ClusterActor(
-            self.client,
+            self._client,
             snapshot,
-            clock=self.run.environment.clock.unix,
-            instance=instance(self.run.environment),
-            warn=self.run.notes.append,
+            clock=environment.clock.unix,
+            instance=instance(environment),
+            warn=self.notes.add,
             grace=self.grace,
             succeed=feed.succeed,
             ordered=self.ordered,
@@ -419,7 +429,7 @@ class Acting:
         everything, namespace = choose_followed(moves) if self.ordered else (True, "")
         followed = kept if everything else replace(kept, listings=kept.listings[:1])
         seconds = max(1.0, self.stop.seconds_left())
-        cache = ClusterCache(self.client, followed, seconds=seconds, namespace=namespace)
+        cache = ClusterCache(self._client, followed, seconds=seconds, namespace=namespace)
         return cache, cache.view_first(kept.snapshot, kept.at)
 
     def _recount(self, executor: Executor, view: RunView) -> Recount:
