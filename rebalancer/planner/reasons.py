@@ -12,15 +12,7 @@ import numpy as np
 
 from rebalancer.base.plain_text import count
 from rebalancer.cost.term import Entry
-from rebalancer.plan.plan import (
-    Backlog,
-    Cause,
-    Code,
-    Explanation,
-    Score,
-    Skip,
-    UnmetRule,
-)
+from rebalancer.plan.plan import Backlog, Cause, Code, Explanation, Score, Skip, UnmetRule
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.refusal import Refusal, ShownRefusal, Why

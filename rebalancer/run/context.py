@@ -109,7 +109,7 @@ class RunContext:
 
 
 class RunNotes:
-    """Collects notes for a report from what acts over time, and returns something else or nothing: threads and generators."""
+    """Collects notes for a report. For what acts over time and cannot return them: threads, and generators of acts."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []

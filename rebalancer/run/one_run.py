@@ -6,11 +6,11 @@ Dry runs and reviewed plans differ only in where a plan comes from and ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.environment import Environment
 from rebalancer.base.errors import (
     ClusterReadError,
     ExitCode,
@@ -20,20 +20,13 @@ from rebalancer.base.errors import (
 )
 from rebalancer.base.output import say
 from rebalancer.plan.machines import MachineAct
-from rebalancer.plan.plan import Outcome
 from rebalancer.planner.deletion_costs import find_ordering, plan_deletion_costs
 from rebalancer.planner.plan import PlanObserver
 from rebalancer.planner.planning import Planned, Reviewed, make_plan
 from rebalancer.planner.rules import History
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
-from rebalancer.run.context import (
-    RunContext,
-    RunNotes,
-    name_in_lasting_marks,
-    own_pod,
-    run_context,
-)
+from rebalancer.run.context import RunContext, RunNotes, name_in_lasting_marks, own_pod, run_context
 from rebalancer.run.ending import EndedRun, Results, publish_run, report, report_lease_taken
 from rebalancer.run.options import Ending, RunOptions
 from rebalancer.run.source import Reading, Source, open_source
@@ -47,7 +40,6 @@ if TYPE_CHECKING:
     from rebalancer.plan.deletion_costs import DeletionCosts
     from rebalancer.plan.plan import Plan, Totals
     from rebalancer.report.model import RunReport
-    from rebalancer.run.execution.act import Remember
     from rebalancer.run.execution.executor import Execution
     from rebalancer.run.execution.marks import Marker
     from rebalancer.run.memory.store import MemoryStore
@@ -252,7 +244,7 @@ def act(
 ) -> Execution | None:
     """Execute the plan, which a dry run does not do; return None if nothing may be moved.
 
-    ``stop``: when moves end; None: with the run. ``ordered`` and ``grace``: see
+    ``notes`` gets what the report should say of that. ``stop``: when moves end; None: with the run. ``ordered`` and ``grace``: see
     ``rebalancer.run.execution.act.Acting``; without ``grace`` pods have the policy's grace periods.
 
     Raises:
@@ -280,7 +272,7 @@ def act(
         reading=reading,
         notes=notes,
         stop=run.stop if stop is None else stop,
-        remember=_make_remember(memory, clock, notes),
+        started=clock.now(),
         marker=marker,
         ordered=ordered,
         grace=grace,
@@ -289,23 +281,6 @@ def act(
     if execution is not None:
         execution = replace(execution, marks_changed=changed)
     return execution if marker is None else _mark_pinned(marker, reading, planned, execution, notes)
-
-
-def _make_remember(memory: MemoryStore | None, clock: SystemClock, notes: RunNotes) -> Remember:
-    """Return a function that stores outcomes in ``memory``; the duration of the moves counts from now."""
-    started = clock.now()
-
-    def remember(
-        outcomes: Iterable[Outcome], *, cut: bool = False, reserved: int = 0
-    ) -> str | None:
-        if memory is None:
-            return None
-        seconds = clock.now() - started
-        why = memory.save(outcomes, clock.unix(), seconds, cut=cut, reserved=reserved)
-        notes.add(why)
-        return why
-
-    return remember
 
 
 def _mark_lastingly(marker: Marker, reason: str, reading: Reading, plan: Plan) -> bool:

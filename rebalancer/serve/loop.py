@@ -383,7 +383,8 @@ class ServeLoop:
         cache = self._following.open_cache(run, client)
         return cache, self._interruptions.listen_as(run, client, cache, lost)
 
-    def _context(self) -> RunContext:
+    def _context(self, *notes: str | None) -> RunContext:
+        """Return what a run is given; ``notes``: on its policy."""
         run = run_context(
             self._options,
             self._environment,
@@ -392,7 +393,7 @@ class ServeLoop:
         )
         if run.acts and run.state.machine_state is None:
             _refuse_scale_out(run)
-        return run
+        return replace(run, notes=(*run.notes, *filter(None, notes)))
 
     # -- one run -----------------------------------------------------------------------------------
 
@@ -404,7 +405,7 @@ class ServeLoop:
         self._environment.committed.clear()
         flaw = self._policy.refresh()
         self._health.policy_flaw = flaw or ""
-        run = self._context()
+        run = self._context(flaw)
         run.progress.number_run(self._runs + 1)
         run.stop.add(lost, final=True)
         run.stop.add(called)
@@ -418,7 +419,7 @@ class ServeLoop:
                 self._options.publishing,
                 self._options.deadline,
                 self._environment,
-                lambda: self._run_once(run, client, lost, flaw),
+                lambda: self._run_once(run, client, lost),
             )
         except RebalancerError as error:
             if self._stop.reason() is not None:
@@ -439,11 +440,10 @@ class ServeLoop:
         self._triggers.end_run()
         self._health.beat()
 
-    def _run_once(self, run: RunContext, client: Client, lost: Lost, flaw: str | None) -> EndedRun:
-        """Perform one run; ``flaw``: a note on its policy, or None."""
+    def _run_once(self, run: RunContext, client: Client, lost: Lost) -> EndedRun:
         self._rights.require(run, client)
         cache, unheard = self._follow(run, client, lost)
-        notes = (*run.notes, *(note for note in (flaw, unheard) if note is not None))
+        notes = run.notes if unheard is None else (*run.notes, unheard)
         machines = self._interruptions.report()
         going = {one.node: one.goes_at for one in machines if one.goes_at is not None}
         rules = replace(run.rules, going=going)

@@ -231,7 +231,6 @@ _Objects = dict[tuple[str, str], Any]
 """Namespace and name -> object."""
 
 
-_Named = TypeVar("_Named", o.PodDisruptionBudget, o.ResourceQuota)
 T = TypeVar("T")
 
 
@@ -420,7 +419,7 @@ class Settled:
 
     pods: SettledPods
     objects: Mapping[str, tuple[Any, ...]]
-    """By kind."""
+    """By kind, in order of namespace and name."""
     use: PodUse
     finished: SettledPods = PodTable().settle()  # noqa: RUF009  # it cannot be changed
     """Pods that have ended, as far as they are kept."""
@@ -485,7 +484,7 @@ class Settled:
             requests=requests,
             scored=of_pods.scored,
             owners=owners,
-            budgets=fold_budgets(self._all(kinds.BUDGETS), index),
+            budgets=tuple(_budget(one, index) for one in self._all(kinds.BUDGETS)),
             autoscalers=self._if_read(
                 kinds.AUTOSCALERS,
                 lambda read: fold_autoscalers(
@@ -507,7 +506,7 @@ class Settled:
             priority_classes={
                 one.metadata.name: one.value for one in self._all(kinds.PRIORITY_CLASSES)
             },
-            quotas=fold_quotas(self._all(kinds.QUOTAS)),
+            quotas=tuple(map(_quota, self._all(kinds.QUOTAS))),
             volumes=self._volumes(),
             missing=missing,
             resource_version=resource_version,
@@ -639,13 +638,6 @@ def _index(*parts: Any) -> ClassIndex:
     return ClassIndex(parts[::2], parts[1::2])
 
 
-def fold_budgets(
-    budgets: Iterable[o.PodDisruptionBudget], index: ClassIndex
-) -> tuple[DisruptionBudget, ...]:
-    """Return the budgets by namespace and name, with their classes from ``index``."""
-    return tuple(_budget(budget, index) for budget in _by_ref(budgets))
-
-
 def count_allowed_disruptions(budget: o.PodDisruptionBudget) -> int:
     """Return the number of disruptions a budget allows now.
 
@@ -657,15 +649,6 @@ def count_allowed_disruptions(budget: o.PodDisruptionBudget) -> int:
 def _describe_stale(budget: o.PodDisruptionBudget) -> str:
     seen, newest = budget.status.observed_generation, budget.metadata.generation
     return "" if seen >= newest else f"its status is of generation {seen}, its spec of {newest}"
-
-
-def fold_quotas(quotas: Iterable[o.ResourceQuota]) -> tuple[Quota, ...]:
-    """Return the quotas by namespace and name."""
-    return tuple(_quota(quota) for quota in _by_ref(quotas))
-
-
-def _by_ref(objects: Iterable[_Named]) -> list[_Named]:
-    return sorted(objects, key=lambda item: (item.metadata.namespace, item.metadata.name))
 
 
 def _budget(budget: o.PodDisruptionBudget, index: ClassIndex) -> DisruptionBudget:

@@ -41,7 +41,7 @@ from rebalancer.plan.machines import MachineAct
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.pins import find_pins
 from rebalancer.planner.rules import History, RunRules
-from rebalancer.policy.cluster import CapacitySettings, GroupBounds
+from rebalancer.policy.cluster import GroupBounds
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.providers.contract import (
     ClusterProvider,
@@ -77,7 +77,6 @@ NONE = "none"
 def assess(
     rules: RunRules,
     history: History,
-    settings: CapacitySettings,
     snapshot: Snapshot,
     provider: str,
     machines: Machines,
@@ -96,6 +95,7 @@ def assess(
     Raises:
         ProviderError: the provider cannot be asked.
     """
+    settings = rules.loaded.policy.capacity
     if not settings.buffers:
         snapshot = replace(snapshot, buffers=None)
     read = [
@@ -241,12 +241,10 @@ def _assess(
     machines: Machines = LabelledGroups()
     if asks:
         name, machines = open_provider(run, providers, reading.client)
-    capacity = run.loaded.policy.capacity
     with collector_paused():
         report = assess(
             run.rules,
             reading.history,
-            capacity,
             reading.snapshot,
             name,
             machines,
@@ -254,8 +252,9 @@ def _assess(
             group_states.with_asked,
             memory.scale_in.unneeded.keys(),
         )
-    bounds = explain_bounds(capacity.groups, report.groups.groups) if asks else ()
-    return report, machines, (*report.inputs.notes, *bounds)
+    bounds = run.loaded.policy.capacity.groups
+    unheld = explain_bounds(bounds, report.groups.groups) if asks else ()
+    return report, machines, (*report.inputs.notes, *unheld)
 
 
 def explain_bounds(bounds: Mapping[str, GroupBounds], groups: Sequence[NodeGroup]) -> Iterator[str]:

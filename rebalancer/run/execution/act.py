@@ -49,15 +49,6 @@ _NEW_REPLICA_SET = 10.0
 _FIRST_WAIT, _MAX_WAIT = 0.05, 1.0
 
 
-def no_grace(_uid: str) -> int | None:
-    """Return None: each pod keeps its own grace period."""
-    return None
-
-
-def _ignore(uid: str, controller: str) -> None:
-    """Do nothing."""
-
-
 class ClusterActor:
     """Evicts and restarts pods through a client, or asks their responders, and writes events about it."""
 
@@ -69,8 +60,8 @@ class ClusterActor:
         clock: Callable[[], float],
         instance: str,
         warn: Callable[[str], None],
-        grace: Callable[[str], int | None] = no_grace,
-        succeed: Callable[[str, str], None] = _ignore,
+        grace: Callable[[str], int | None] = lambda _: None,
+        succeed: Callable[[str, str], None] = lambda _uid, _controller: None,
         ordered: bool = False,
     ) -> None:
         """``grace``: uid of a pod -> its grace period in seconds; None keeps its own.
@@ -319,7 +310,8 @@ class Acting:
     """Gets what is to be said of the execution."""
     stop: Stop
     """When moves end, at the latest with the run."""
-    remember: Remember
+    started: float
+    """When it began, by the clock of the run's environment."""
     marker: Marker | None
     """None where the policy does not steer."""
     ordered: bool
@@ -373,6 +365,18 @@ class Acting:
             finally:
                 actor.close()
                 self.notes.add(*view.notes)
+
+    def remember(
+        self, outcomes: Iterable[Outcome], *, cut: bool = False, reserved: int = 0
+    ) -> str | None:
+        """Store the outcomes in the run's memory, see :class:`Remember`."""
+        memory, clock = self.reading.memory, self.reading.run.environment.clock
+        if memory is None:
+            return None
+        seconds = clock.now() - self.started
+        why = memory.save(outcomes, clock.unix(), seconds, cut=cut, reserved=reserved)
+        self.notes.add(why)
+        return why
 
     def _now(self, executor: Executor, view: RunView, planned: Planned) -> ClusterNow | None:
         """Return the scored current cluster; None after a signal, or if it cannot be read.
