@@ -20,7 +20,6 @@ from rebalancer.base.errors import (
     StoppedError,
 )
 from rebalancer.base.plain_text import count
-from rebalancer.base.stop import Stop
 from rebalancer.core import INTERPRETED, is_compiled
 from rebalancer.kube.client import Client
 from rebalancer.machines.drain.cordon import Choice, as_cordoned, mask_of
@@ -59,7 +58,6 @@ from rebalancer.policy.model import Eagerness, Methods, Mode, Policy, Protect, S
 from rebalancer.policy.values import Limit, Params
 from rebalancer.registry import Registry
 from rebalancer.report.document import FORMS
-from rebalancer.report.progress import Progress
 from rebalancer.run.context import (
     RunContext,
     RunNotes,
@@ -288,13 +286,9 @@ class NodeCommand:
     """
 
     options: EmptyingOptions
-    environment: Environment
-    stop: Stop
-    """Of the whole command."""
     orders: Orders
-    progress: Progress
     base: RunContext
-    """Of which every round is a copy, with a time and a policy of its own."""
+    """Of the whole command; every round is a copy of it, with a time and a policy of its own."""
     notes: list[str]
     """What the report says beside the pods, so far: a command acts for hours, in rounds and courses."""
     granted: frozenset[AccessRule] = frozenset()
@@ -344,10 +338,7 @@ class NodeCommand:
         )
         return cls(
             options=options,
-            environment=environment,
-            stop=stop,
             orders=options.orders(pod_selector, own_pod(environment)),
-            progress=progress,
             base=base,
             notes=list(base.notes),
         )
@@ -379,8 +370,8 @@ class NodeCommand:
                 protections=protections,
                 ordered=self.ordered,
             ),
-            stop=self.stop.sooner(_ROUND, self.environment.stop),
-            timings=Timings(self.environment.clock, shown=self.base.timings.shown),
+            stop=self.base.stop.sooner(_ROUND, self.base.environment.stop),
+            timings=Timings(self.base.environment.clock, shown=self.base.timings.shown),
             rights=DRAIN_RULES,
             granted=self.granted,
         )
@@ -398,7 +389,7 @@ class NodeCommand:
                         open_source(run, self.options.cluster, lambda: self.client)
                     )
                 except ClusterReadError:
-                    if held and (why := self.stop.reason()) is not None:
+                    if held and (why := self.base.stop.reason()) is not None:
                         raise self._end_of_wait(names, why, held) from None
                     raise
                 self.granted = source.granted
@@ -406,19 +397,19 @@ class NodeCommand:
                     yield source
                     return
             held = self._wait_for(source.lease_taken)
-            if (why := self.stop.wait(_TURN)) is not None:
+            if (why := self.base.stop.wait(_TURN)) is not None:
                 raise self._end_of_wait(names, why, held)
 
     def _end_of_wait(self, names: Sequence[str], why: str, held: str) -> RebalancerError:
         """Return the error that ends the wait for the Lease; ``names``: nodes that are emptied, none in the pre-flight."""
-        if not names and self.environment.stop.is_set():
+        if not names and self.base.environment.stop.is_set():
             return StoppedError()  # the pre-flight changes nothing
         return ClusterReadError(f"{why}, while {held}")
 
     def _wait_for(self, taken: LeaseTaken) -> str:
         """Report who holds the Lease, once per holder and again after a long time; return that text."""
         lease, until = "/".join(self.options.state.lease or ()), rfc3339(taken.expires_at)
-        is_long = 0 < taken.since < self.environment.clock.unix() - _LONG
+        is_long = 0 < taken.since < self.base.environment.clock.unix() - _LONG
         held = f"{taken.holder} held the Lease {lease}"
         hint = ""
         if is_long:
@@ -426,7 +417,7 @@ class NodeCommand:
         if self.waited_for != (taken.holder, is_long):
             self.waited_for = taken.holder, is_long
             said = f"waiting  for {taken.holder}, which holds the Lease {lease} until {until} unless renewed{hint}"
-            self.progress.note("lease", said, holder=taken.holder, until=until)
+            self.base.progress.note("lease", said, holder=taken.holder, until=until)
         return held + hint
 
     # -- the whole ---------------------------------------------------------------------------------
@@ -445,8 +436,8 @@ class NodeCommand:
         if self.options.dry or refused:
             self.note(*[] if left is None else [left])
             return self._report(preflight, ExitCode.UNREADABLE if refused else ExitCode.DONE)
-        self.environment.committed.set()
-        why = carry_out(course(), self.stop) or left
+        self.base.environment.committed.set()
+        why = carry_out(course(), self.base.stop) or left
         missing = [] if why is not None else self._find_missing(preflight.snapshot)
         self.note(*missing)
         done = why is None and not missing
@@ -464,7 +455,7 @@ class NodeCommand:
             warnings=self.notes,
             kind=self.options.report_kind,
         )
-        report.document.print_to(self.environment, self.options.output)
+        report.document.print_to(self.base.environment, self.options.output)
         return code
 
     # -- before anything is changed ----------------------------------------------------------------
@@ -622,20 +613,20 @@ class NodeCommand:
     @cached_property
     def client(self) -> Client:
         """The client of the command; each round uses it until its own stop. Raises ClusterReadError without a cluster."""
-        return self.options.cluster.client(self.environment, self.stop)
+        return self.options.cluster.client(self.base.environment, self.base.stop)
 
     @cached_property
     def conditions(self) -> NodeConditions:
         """The writer of the nodes' conditions."""
         on = self.options.node_conditions or self.base.loaded.policy.node_conditions
-        return NodeConditions(on, self.environment.clock.unix, self.note)
+        return NodeConditions(on, self.base.environment.clock.unix, self.note)
 
     def order(self, *, replaces: bool = False) -> Order:
         """Return the record to write on nodes: the process that empties them, reason and deadline.
 
         ``replaces``: whether their machines are to be replaced then.
         """
-        now, left = self.environment.clock.unix(), self.stop.seconds_left()
+        now, left = self.base.environment.clock.unix(), self.base.stop.seconds_left()
         return Order(
             by=instance(self.base.environment),
             why=self.options.reason or "ordered on the command line",

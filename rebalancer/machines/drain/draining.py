@@ -68,9 +68,9 @@ class Drain:
         text = names[0] if len(names) == 1 else count(len(names), "node")
         why: str | None = "it was cut off"
         try:
-            with self._command.progress.course(f"emptying {text}", "pods") as self._reached:
+            with self._command.base.progress.course(f"emptying {text}", "pods") as self._reached:
                 batch_until = self.cordon_all() + wait_batch
-                why = yield from empty(self, self._command.stop, batch_until)
+                why = yield from empty(self, self._command.base.stop, batch_until)
         except ClusterReadError as error:
             why = str(error)
         finally:
@@ -98,13 +98,13 @@ class Drain:
         for name in self._names:
             node = cordon(self._client, name, replace_record(self._order, uid=self._uids[name]))
             if node is None:
-                self._command.progress.note("gone", f"gone     {name}", node=name)
+                self._command.base.progress.note("gone", f"gone     {name}", node=name)
                 continue
             self._command.conditions.show(self._client, name)
             order = DRAINS.read(node)
             newest = max(newest, unix_seconds(order.at) if order else 0.0)
-            self._command.progress.note("cordoned", f"cordoned {name}", node=name)
-        clock = self._command.environment.clock
+            self._command.base.progress.note("cordoned", f"cordoned {name}", node=name)
+        clock = self._command.base.environment.clock
         return clock.now() - max(0.0, clock.unix() - newest)
 
     def end(self, *, empty: bool) -> str | None:
@@ -130,7 +130,7 @@ class Drain:
                     give_up(client, name, by)
                 conditions.show(client, name)
             except ClusterReadError as error:
-                say(self._command.environment.err, f"rebalancer: {error}")
+                say(self._command.base.environment.err, f"rebalancer: {error}")
                 return f"what the drain wrote on node {name} could not be changed: {error}"
             return None
 
@@ -145,7 +145,7 @@ class Drain:
         pods = read_node_pods(
             self._client,
             self._there(),
-            clock=self._command.environment.clock.unix,
+            clock=self._command.base.environment.clock.unix,
             version=self._version,
         )
         left = list_remaining(pods, self._command.orders)
@@ -180,7 +180,7 @@ class Drain:
         if (left, why) != self._reported:
             self._reported = (left, why)
             text = left.text() + (f" ({why})" if why else "")
-            self._command.progress.note("left", f"left     {text}")
+            self._command.base.progress.note("left", f"left     {text}")
 
 
 def empty(steps: Drain, stop: Stop, batch_until: float) -> Course[str | None]:

@@ -44,12 +44,12 @@ class SurgeReplacement(NodeReplacement):
 
     def run(self, pace: ReplacementPace) -> Course[str | None]:
         """Replace the machines, and restore their groups; the result is None when done, else why not."""
-        self._batch_until = self._command.stop.now() + self._wait_batch
+        self._batch_until = self._command.base.stop.now() + self._wait_batch
         try:
             with self._surge.alive():
                 why = yield from self._replace(pace)
         except (ClusterReadError, ProviderError) as error:
-            why = self._command.stop.reason() or str(error)
+            why = self._command.base.stop.reason() or str(error)
         if why is None:
             why = self._surge.trouble or (None if self._taking_back else self._surge.reason)
         for name in self._surge.groups_left():
@@ -148,14 +148,14 @@ class SurgeReplacement(NodeReplacement):
         return not describe_remaining(
             self._client,
             name,
-            clock=self._command.environment.clock.unix,
+            clock=self._command.base.environment.clock.unix,
             version=(0, 0),
             ready=False,
         )
 
     def remove(self, name: str) -> str | None:
         """Have the machine of a node ended; return why that failed, or None."""
-        began = self._command.stop.now()
+        began = self._command.base.stop.now()
         return self._surge.end(name, lambda: self._why_not_end(name, began))
 
     def _why_not_end(self, name: str, began: float) -> str | None:
@@ -168,5 +168,5 @@ class SurgeReplacement(NodeReplacement):
             return "another process has taken it over"
         if not node.unschedulable:
             return "another client has uncordoned it"
-        late = self._command.stop.now() - began > _MAX_LAG
+        late = self._command.base.stop.now() - began > _MAX_LAG
         return f"it took more than {_MAX_LAG:.0f} s to ask the provider" if late else None
