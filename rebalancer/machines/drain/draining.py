@@ -11,7 +11,6 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.output import say
 from rebalancer.base.plain_text import count
 from rebalancer.base.stop import Stop, pause_after
-from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.kube.nodes import read_node
@@ -36,7 +35,6 @@ class Drain:
     def __init__(
         self,
         command: NodeCommand,
-        client: Client,
         uids: Mapping[str, str],
         *,
         uncordon_on_failure: bool,
@@ -50,7 +48,7 @@ class Drain:
         """
         self._command, self._uids, self._names = command, uids, list(uids)
         self._uncordon, self._keeps, self._replaces = uncordon_on_failure, keeps_record, replaces
-        self._client = client
+        self._client = command.client
         self._order = command.order(replaces=replaces)
         self._reported: object = None
         self._most = 0
@@ -81,11 +79,7 @@ class Drain:
         """Return a drain of only the nodes ``names``."""
         uids = {name: self._uids[name] for name in names}
         return Drain(
-            self._command,
-            self._client,
-            uids,
-            uncordon_on_failure=self._uncordon,
-            replaces=self._replaces,
+            self._command, uids, uncordon_on_failure=self._uncordon, replaces=self._replaces
         )
 
     def cordon_all(self) -> float:

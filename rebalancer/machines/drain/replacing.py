@@ -196,7 +196,7 @@ class NodeReplacement:
         self._wait_batch = wait_batch
         self._client = command.client
         self._by = instance(command.base.environment)
-        self._drain = Drain(command, self._client, uids, uncordon_on_failure=False, replaces=True)
+        self._drain = Drain(command, uids, uncordon_on_failure=False, replaces=True)
         self._batch_until = math.inf
         self._said: str | None = None
         self._reached: Callable[[int, int], None] = lambda _done, _total: None

@@ -118,9 +118,7 @@ class SurgeReplacement(NodeReplacement):
         """Return the drain of some of the nodes; their records stay until their machines are gone."""
         nodes = self.nodes()
         uids = {name: nodes[name] for name in names if name in nodes}
-        return Drain(
-            self._command, self._client, uids, uncordon_on_failure=False, keeps_record=True
-        )
+        return Drain(self._command, uids, uncordon_on_failure=False, keeps_record=True)
 
     def empty(self, names: Sequence[str]) -> Course[str | None]:
         """Empty these nodes, and wait for what delays their end; the result is None, or why they are not empty."""
