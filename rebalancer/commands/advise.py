@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +161,6 @@ def _read(run: RunContext, options: RunOptions) -> tuple[str, Snapshot, list[Rol
             raise AssertionError("a source without a file has a client")
         reading = source.read()
         state, _ = find_state(reading.run.state, source.client)
-        remembering = replace(reading.run, state=replace(reading.run.state, memory=state.memory))
-        history = recall(remembering, source, reading)[0].history
+        history = recall(reading.remembering(state.memory)).history
         snapshot = reading.run.rules.with_zones(reading.snapshot, history)
         return source.name, snapshot, read_workloads(source.client)

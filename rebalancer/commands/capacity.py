@@ -21,11 +21,10 @@ from rebalancer.planner.planning import make_plan
 from rebalancer.planner.rules import room_after
 from rebalancer.registry import Registry
 from rebalancer.report.document import FORMS, ReportDocument
-from rebalancer.run.context import RunContext, run_context
+from rebalancer.run.context import run_context
 from rebalancer.run.one_run import recall
 from rebalancer.run.options import RunOptions
-from rebalancer.run.source import Source, open_source
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.run.source import Reading, open_source
 from rebalancer.snapshot.zones import closed_zones
 
 
@@ -65,13 +64,11 @@ def capacity(options: RunOptions, environment: Environment) -> ExitCode:
     """
     run = run_context(options, environment)
     with open_source(run, options.cluster) as source:
-        reading = source.read()
-        run, _ = recall(reading.run, source, reading)
-        report = judge_machines(run, source, reading.snapshot)
-        report = replace(report, moves=_moves(run, reading.snapshot))
-    troubles = list(_troubles(run, reading.snapshot, reading.clock_skew))
-    run.notes.extend(troubles)
-    data = {**_head(run, source, reading.snapshot), **capacity_data(report)}
+        reading = recall(source.read())
+        report, notes = judge_machines(reading)
+        report = replace(report, moves=_moves(reading))
+    troubles = list(_troubles(reading))
+    data = {**_head(reading.noting(*notes, *troubles)), **capacity_data(report)}
     blocks = [
         *(f"Note: {one}" for one in troubles),
         *[""] * bool(troubles),
@@ -81,30 +78,33 @@ def capacity(options: RunOptions, environment: Environment) -> ExitCode:
     return ExitCode.DONE
 
 
-def _moves(run: RunContext, snapshot: Snapshot) -> dict[str, int]:
+def _moves(reading: Reading) -> dict[str, int]:
     """Return uid of a pending pod -> the moves that would let it in, if a strategy of the policy makes room."""
+    run = reading.run
     if math.isinf(room_after(run.loaded.policy, Registry.installed())):
         return {}
-    plan = make_plan(run.rules, snapshot, run.timings, history=run.history).plan
+    plan = make_plan(run.rules, reading.snapshot, run.timings, history=reading.history).plan
     return Counter(move.makes_way_for for move in plan.moves if move.room is not None)
 
 
-def _troubles(run: RunContext, snapshot: Snapshot, clock_skew: float) -> Iterator[str]:
-    """Yield why nothing is moved or removed now, regardless of the verdicts on nodes."""
-    for why in run.rules.standstill(snapshot, clock_skew, run.history):
+def _troubles(reading: Reading) -> Iterator[str]:
+    """Yield why nothing is moved or removed now, whatever the report says of each node."""
+    rules, snapshot = reading.run.rules, reading.snapshot
+    for why in rules.standstill(snapshot, reading.clock_skew, reading.history):
         yield f"a run stands still now, and no machine is removed: {why}"
     if why := closed_zones(snapshot):
         yield why
 
 
-def _head(run: RunContext, source: Source, snapshot: Snapshot) -> dict[str, Any]:
+def _head(reading: Reading) -> dict[str, Any]:
+    run, snapshot = reading.run, reading.snapshot
     return {
         "apiVersion": API_VERSION,
         "kind": "Capacity",
-        "source": source.name,
+        "source": reading.source.name,
         "capturedAt": snapshot.known_time,
         "serverVersion": snapshot.known_version,
         "policySource": run.loaded.source,
         "policyHash": run.loaded.policy_hash,
-        "warnings": list(dict.fromkeys(run.notes)),
+        "warnings": list(dict.fromkeys((*run.notes, *reading.notes))),
     }

@@ -63,7 +63,7 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
 
     def empty() -> Course[str | None]:
         failing = options.uncordon_on_failure
-        draining = Drain(ordered, ordered.client, preflight.uids, uncordon_on_failure=failing)
+        draining = Drain(ordered, preflight.uids, uncordon_on_failure=failing)
         return draining.run(options.wait_batch)
 
     return ordered.carry_out(preflight, empty)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import click
@@ -61,7 +61,7 @@ from rebalancer.planner.plan import PlanObserver
 from rebalancer.report.document import FORMS, Block, Passage, ReportDocument
 from rebalancer.report.model import RunReport
 from rebalancer.run.context import run_context
-from rebalancer.run.ending import run_report
+from rebalancer.run.ending import Results, run_report
 from rebalancer.run.memory.document import Document, decode
 from rebalancer.run.one_run import plan_run, recall
 from rebalancer.run.options import RunOptions
@@ -85,15 +85,15 @@ class Explaining:
         """
         self._output = options.ending.output
         with open_source(run_context(options, environment), options.cluster) as source:
-            self._source, self._reading = source, source.read()
-            self._run = self._reading.run
+            reading = source.read()
             if source.client is not None:
-                state, unknown = find_state(self._run.state, source.client)
+                state, unknown = find_state(reading.run.state, source.client)
                 if unknown is not None and unknown.installed:
-                    self._run.notes.append(f"cool-downs are not known: {unknown}")
-                self._run = replace(self._run, state=replace(self._run.state, memory=state.memory))
-        self.snapshot = self._reading.snapshot
-        self.profile = self._run.rules.scheduler_profile(self.snapshot)
+                    reading = reading.noting(f"cool-downs are not known: {unknown}")
+                reading = reading.remembering(state.memory)
+        self._reading = reading
+        self.snapshot = reading.snapshot
+        self.profile = reading.run.rules.scheduler_profile(self.snapshot)
 
     def record_run(self, new: Callable[[], R]) -> tuple[RunReport, R]:
         """Return the report of the dry run, and the recorder that observed its plan."""
@@ -110,13 +110,13 @@ class Explaining:
         self, observe: Callable[[], PlanObserver] | None
     ) -> tuple[RunReport, PlanObserver | None]:
         """Return the report of the dry run, and the observer of its plan."""
-        run, memory = recall(self._run, self._source, self._reading)
-        planned = plan_run(run, self._reading, memory, observe)
-        return run_report(run, self._source, planned), planned.observer
+        reading = recall(self._reading)
+        planned, notes = plan_run(reading, observe)
+        return run_report(reading, planned, Results(tuple(notes))), planned.observer
 
     def find_moved(self, ref: str) -> MovedPod | None:
         """Return what the memory and events know of a pod that a run has moved; None if that is nothing."""
-        client, memory = self._source.client, self._run.state.memory
+        client, memory = self._reading.client, self._reading.run.state.memory
         if client is None:
             return None
         document, events = Document(), list[MoveEvent]()
@@ -137,9 +137,9 @@ class Explaining:
             pending_words,
         )
 
-        asks = self._source.client is not None
+        asks = self._reading.client is not None
         try:
-            report = judge_machines(self._run, self._source, self.snapshot, asks=asks)
+            report, _ = judge_machines(self._reading, asks=asks)
         except ProviderError as error:
             return [Passage(f"not judged: {error}", "  ", "    ", WIDTH)], {"notJudged": str(error)}
         one = next((of for of in report.scale_out.pods if of.pod == pod), None)
@@ -156,7 +156,7 @@ class Explaining:
     ) -> ExitCode:
         """Write the explanation."""
         document = ReportDocument(blocks, {**_head(kind, report), **data})
-        document.print_to(self._run.environment, self._output)
+        document.print_to(self._reading.run.environment, self._output)
         return ExitCode.DONE
 
 

@@ -50,15 +50,15 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
     choice = _machine_choice(options, nodes, ordered) if _has_surge(options) else nodes
     preflight = ordered.preflight(choice)
     of_groups = choice if isinstance(choice, MachineChoice) else None
-    ordered.base.notes.extend([] if of_groups is None else of_groups.notes)
+    ordered.note(*[] if of_groups is None else of_groups.notes)
     profile = scheduler_profile(ordered.base.loaded.policy, preflight.snapshot)
     missing = missing_nodes(preflight.snapshot, profile, preflight.checks, preflight.names)
     if missing is not None:
-        ordered.base.notes.append(text_of_missing(missing))
+        ordered.note(text_of_missing(missing))
     is_needed = bool(preflight.names or (of_groups and of_groups.old))
     if not is_needed:
         text = "no replacement is under way" if options.take_back else "no node is old"
-        ordered.base.notes.append(f"{text}: there is nothing to replace")
+        ordered.note(f"{text}: there is nothing to replace")
 
     def replace() -> Course[str | None]:
         if not is_needed:

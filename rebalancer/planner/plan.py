@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from rebalancer.planner.effort import Effort
 from rebalancer.planner.ended import Removals
 from rebalancer.planner.notices import landing_risks, notices
 from rebalancer.planner.problem import Problem
-from rebalancer.planner.reasons import skips_of, stopped
+from rebalancer.planner.reasons import PlanEnd, skips_of, stopped
 from rebalancer.planner.rendering import SHOWN_LANDINGS, Chosen, Rendering
 from rebalancer.planner.safety import lost_pods
 from rebalancer.planner.scenarios import with_scenarios
@@ -141,41 +141,35 @@ def _explain(
 ) -> Explanation:
     """Return the explanation of the plan. The state includes its moves."""
     remaining = result.left()
-    after = scores_of(draft)
-    moves = (*moved, *removals.moves)
     skips = [*skips_of(draft, remaining.refused, remaining.pairs), *removals.skips]
     skips += _scoped_rooms(draft, result.rooms.skips)
     unmet = explained(draft, skips, CUT if draft.allowance.exhausted() is not None else None)
     bounds_left, waiting = draft.bounds(), remaining.waiting_classes
     backlog = _backlog(draft, result, waiting, bounds_left, removals.waiting)
-    rest = draft.settings.threshold.rest if result.rests else None
-    return Explanation(
+    end = PlanEnd(
+        cut=draft.allowance.stopped,
+        in_flight=remaining.in_flight,
+        eagerness=draft.settings.eagerness,
+        rest=draft.settings.threshold.rest if result.rests else None,
+        lost=lost_pods(draft.snapshot),
+        narrowed=any(of.selected is not None for of in draft.problem.contributions),
+    )
+    made = Explanation(
         skips=tuple(skips),
         before=before.scores,
-        after=after,
+        after=scores_of(draft),
         lower_bound=max(
             _bound(before.bounds, bounds_left, waiting, len(moved), backlog), result.rooms.fewest
         )
         + len(removals.moves),
-        stopped=_unmatched(draft)
-        or stopped(
-            moves,
-            skips,
-            after,
-            backlog,
-            draft.allowance.stopped,
-            remaining.in_flight,
-            draft.settings.eagerness,
-            unmet,
-            rest,
-            lost_pods(draft.snapshot),
-            narrowed=any(of.selected is not None for of in draft.problem.contributions),
-        ),
+        stopped="",
         backlog=backlog,
         funnel=_funnel(draft, before, result, skips, removals),
         unmet=unmet,
         elsewhere=before.elsewhere,
     )
+    why = _unmatched(draft) or stopped(made, end, moves=bool(moved or removals.moves))
+    return replace(made, stopped=why)
 
 
 def _unmatched(draft: Draft) -> str | None:

@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from rebalancer.base.plain_text import count
 from rebalancer.cost.term import Entry
-from rebalancer.plan.plan import (
-    Backlog,
-    Cause,
-    Code,
-    Move,
-    Score,
-    Skip,
-    UnmetRule,
-)
+from rebalancer.plan.plan import Backlog, Cause, Code, Explanation, Score, Skip, UnmetRule
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.refusal import Refusal, ShownRefusal, Why
@@ -34,68 +27,63 @@ _NEXT_RUN = frozenset({Code.MOVED_NOW.value, Code.CAME_UP.value})
 """Codes of rules that the next run may look at with another result."""
 
 
-def stopped(
-    moves: Sequence[Move],
-    skips: Sequence[Skip],
-    after: Mapping[str, Score],
-    backlog: Backlog,
-    cut: str | None = None,
-    in_flight: str | None = None,
-    eagerness: Eagerness = Eagerness.CAREFUL,
-    unmet: Sequence[UnmetRule] = (),
-    rest: float | None = None,
-    lost: str = "",
-    *,
-    narrowed: bool = False,
-) -> str:
-    """Return one line on why the plan ends.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanEnd:
+    """What may end a plan before every rule holds, and what its rules leave out."""
 
-    ``cut``: why planning ended early, or None. ``in_flight``: the budget that earlier runs' moves in flight use up,
-    or None. ``eagerness``: the policy's; moves refused for it alone would gain something. ``unmet``: the rules that
-    remain unmet, as many as ``after`` counts. ``rest``: the share of the gain that the last wave did not reach, if
-    that ends the plan. ``lost``: a phrase on pods that count nowhere, since their nodes do not exist. ``narrowed``:
-    a strategy does not judge the rules of all pods, because of its ``select``.
-    """
+    cut: str | None = None
+    """Why planning ended early."""
+    in_flight: str | None = None
+    """The budget that earlier runs' moves in flight use up."""
+    eagerness: Eagerness = Eagerness.CAREFUL
+    """The policy's; moves refused for it alone would gain something."""
+    rest: float | None = None
+    """The share of the gain that the last wave did not reach, if that ends the plan."""
+    lost: str = ""
+    """A phrase on pods that count nowhere, since their nodes do not exist."""
+    narrowed: bool = False
+    """Whether a strategy does not judge the rules of all pods, because of its ``select``."""
+
+
+def stopped(explained: Explanation, end: PlanEnd, *, moves: bool) -> str:
+    """Return one line on why the plan ends; ``explained``: all else that is said of it. ``moves``: whether it has some."""
+    skips, after, backlog = explained.skips, explained.after, explained.backlog
     left = sum(score.violated for score in after.values())
-    codes = _main_codes(skips, unmet)
+    codes = _main_codes(skips, explained.unmet)
     reasons = ", ".join(f"{count} {code}" for code, count in sorted(codes.items(), key=_most_first))
     impossible = sum(len(score.unsatisfiable) for score in after.values())
-    end = f" {count(impossible, 'constraint')} cannot hold as things are." if impossible else ""
+    cannot = f" {count(impossible, 'constraint')} cannot hold as things are." if impossible else ""
     if not after:
         return "Nothing was judged: no strategy is on."
     if left == 0 and (unjudged := _describe_unjudged(after)) is not None:
         return (
             f"After these moves {unjudged[:1].lower()}{unjudged[1:]}" if moves else unjudged
-        ) + end
+        ) + cannot
     if left == 0:
-        of = " of the pods that its strategy selects" if narrowed else ""
+        of = " of the pods that its strategy selects" if end.narrowed else ""
         rules = f"every rule{of} that can hold holds" if impossible else f"every rule{of} holds"
-        if lost:
-            rules = f"no rule that was judged is unmet, but {lost}, and count nowhere"
-        return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
-    still = (
-        f"{count(left, 'rule')} {'is' if left == 1 else 'are'} unmet.{_backlog_words(backlog)}{end}"
-    )
-    if cut is not None:
-        return f"Planning was ended early: {cut}. {still}"
-    if in_flight is not None:
-        return f"Moves in flight, or pods that are not Ready yet, use up a budget ({in_flight}): {still}"
+        if end.lost:
+            rules = f"no rule that was judged is unmet, but {end.lost}, and count nowhere"
+        return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + cannot
+    still = f"{count(left, 'rule')} {'is' if left == 1 else 'are'} unmet.{_backlog_words(backlog)}{cannot}"
+    if end.cut is not None:
+        return f"Planning was ended early: {end.cut}. {still}"
+    if end.in_flight is not None:
+        return f"Moves in flight, or pods that are not Ready yet, use up a budget ({end.in_flight}): {still}"
     if backlog.moves:
         return f"This run can do no more: {still}"
-    if rest is not None:
-        least = f"{100 * rest:g}%"
+    if end.rest is not None:
+        least = f"{100 * end.rest:g}%"
         return f"The last wave brought less than {least} of the plan's gain: the rest is left to later runs. {still}"
     nothing = "Nothing more" if moves else "Nothing"
     declined = any(skip.code in DECLINED for skip in skips)
-    gained = f"is worth an eviction at eagerness {eagerness}" if declined else "can be gained"
+    gained = f"is worth an eviction at eagerness {end.eagerness}" if declined else "can be gained"
     if codes and min(codes.items(), key=_most_first)[0] == Code.BUDGET.value:
         gained = "can be moved within the budgets" + (" of one run" if moves else "")
     head = f"{nothing} {gained}"
     head += " yet" if any(map(_waits, skips)) or codes.keys() & _NEXT_RUN else ""
     stay = "stays" if left == 1 else "stay"
-    return (
-        f"{head}: {count(left, 'rule')} {stay} unmet ({reasons or 'no move would fix more'}).{end}"
-    )
+    return f"{head}: {count(left, 'rule')} {stay} unmet ({reasons or 'no move would fix more'}).{cannot}"
 
 
 def _main_codes(skips: Sequence[Skip], unmet: Sequence[UnmetRule]) -> Counter[str]:

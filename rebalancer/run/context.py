@@ -1,4 +1,4 @@
-"""Data shared by all parts of one run: flags, policy, stop, timings, notes, and the names under which it leaves traces."""
+"""The environment of one run: flags, policy, stop, timings, and the names under which it leaves traces. Nothing in it changes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import hashlib
 import math
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,9 @@ from rebalancer.base.environment import Environment, Timings
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.stop import Stop
 from rebalancer.core import INTERPRETED, is_compiled
-from rebalancer.plan.deletion_costs import DeletionCosts
-from rebalancer.plan.machines import InterruptedMachine, MachineAct
+from rebalancer.plan.machines import InterruptedMachine
 from rebalancer.planner.deletion_costs import find_ordering
-from rebalancer.planner.rules import NO_HISTORY, History, RunRules
+from rebalancer.planner.rules import RunRules
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Steer
@@ -42,14 +42,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """One run of ``run`` or ``apply``, or the dry run behind an explanation."""
+    """One run of ``run`` or ``apply``, or the dry run behind an explanation: what it is given.
+
+    What it reads is in ``rebalancer.run.source.Reading``, what it does in ``rebalancer.run.ending.Results``.
+    """
 
     acts: bool
     """Whether the run may evict."""
     environment: Environment
     rules: RunRules
-    history: History = NO_HISTORY
-    """The records of earlier runs, once they are read."""
     reviewed: ReviewedPlan | None
     """The plan to apply; None: make one."""
     state: StateFlags
@@ -61,19 +62,15 @@ class RunContext:
     """Name in the marks that do not outlast this run, see :func:`rebalancer.run.context.name_in_marks`."""
     rights: tuple[AccessRule, ...] = ()
     """Rights that it needs beside those of a run."""
-    granted: set[AccessRule] = field(default_factory=set)
+    granted: frozenset[AccessRule] = frozenset()
     """Rights that were checked and are granted: a drain checks them once, not in each of its rounds."""
     timings: Timings
     progress: Progress
     """Reports on standard error what the run does."""
     interruptions: tuple[InterruptedMachine, ...] = ()
-    """Interrupted machines, for the report."""
-    machines: tuple[MachineAct, ...] = ()
-    """The acts on machines, for the report."""
-    deletion_costs: DeletionCosts | None = None
-    """The deletion costs written on pods, for the report."""
-    notes: list[str] = field(default_factory=list)
-    """Notes for the report on the policy, the reading and the memory."""
+    """Machines that go, for the report."""
+    notes: tuple[str, ...] = ()
+    """What the reader of the report should know of flags and policy."""
 
     @property
     def loaded(self) -> LoadedPolicy:
@@ -109,6 +106,20 @@ class RunContext:
     def requests(self) -> bool:
         """Whether the run creates EvictionRequests for pods with responders."""
         return self.loaded.policy.method.eviction_requests is not None
+
+
+class RunNotes:
+    """Collects notes for a report. For what acts over time and cannot return them: threads, and generators of acts."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def add(self, *texts: str | None) -> None:
+        """Add notes; None is none."""
+        self._texts += [text for text in texts if text is not None]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
 
 
 def run_context(
@@ -163,12 +174,12 @@ def run_context(
         stop=Stop(clock, clock.now() + options.deadline, environment.stop),
         timings=timings,
         progress=progress,
-        notes=[
+        notes=(
             *loaded.warnings,
             *loaded.of_strategies,
             *([] if is_compiled() else [INTERPRETED]),
             *([_YES_OFFLINE] if offline and options.yes else []),
-        ],
+        ),
     )
 
 

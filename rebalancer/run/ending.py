@@ -11,14 +11,15 @@ from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ExitCode, PolicyError, RebalancerError
 from rebalancer.base.output import OutputError, create_file, replace_file, say, terminal_look, write
 from rebalancer.base.stop import Stop
-from rebalancer.plan.machines import ActStatus
+from rebalancer.plan.deletion_costs import DeletionCosts
+from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.plan.plan import Code, Outcome, Plan, Score, Status
 from rebalancer.planner.planning import ClusterNow, Planned
 from rebalancer.report.model import RunReport
 from rebalancer.report.render import render
 from rebalancer.run.context import RunContext
 from rebalancer.run.options import Ending, Publishing
-from rebalancer.run.source import Source
+from rebalancer.run.source import Reading, Source
 from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
@@ -31,33 +32,38 @@ if TYPE_CHECKING:
     from rebalancer.run.memory.document import Document
 
 
-def report(
-    run: RunContext,
-    ending: Ending,
-    source: Source,
-    planned: Planned,
-    execution: Execution | None,
-    *,
-    partial: bool = False,
-) -> tuple[ExitCode, RunReport]:
-    """Write the report of the plan and its outcome; return the exit code and the report.
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What a run has done, beside its plan."""
 
-    ``partial``: something other than the moves of the plan has failed.
-    """
+    notes: tuple[str, ...] = ()
+    """What the reader of the report should know of that."""
+    execution: Execution | None = None
+    """Of the plan; None in a dry run, and where nothing was to be moved."""
+    machines: tuple[MachineAct, ...] = ()
+    deletion_costs: DeletionCosts | None = None
+    """What is written on pods beside the moves."""
+    partial: bool = False
+    """Something other than the moves of the plan has failed."""
+
+
+def report(
+    reading: Reading, ending: Ending, planned: Planned, results: Results
+) -> tuple[ExitCode, RunReport]:
+    """Write the report of the plan and its outcome; return the exit code and the report."""
+    run, execution = reading.run, results.execution
     try:
         if run.environment.stop.is_set() and planned.plan.explanation.shorten():
             # Who sends a signal waits some seconds; on thousands of nodes the reasons alone take as long.
-            run.notes.append(
-                "left out, because the run was stopped by a signal: why other pods stay, and the lower bound"
-            )
+            results = replace(results, notes=(*results.notes, _SHORTENED))
         planned.plan.explanation.make()
     except Exception:
         _say_evicted(run.environment, outcomes_of(planned, execution))
         raise
     code = _exit_code(run, ending, planned, execution)
-    if partial and code is not ExitCode.UNREADABLE:
+    if results.partial and code is not ExitCode.UNREADABLE:
         code = ExitCode.PARTIAL
-    written = replace(run_report(run, source, planned, execution, int(code)), asks=ending.asks)
+    written = replace(run_report(reading, planned, results, int(code)), asks=ending.asks)
     if (path := ending.plan_out) is not None:
         write_plan(path, written)
     if not ending.prints_idle and _is_idle(written):
@@ -66,6 +72,11 @@ def report(
         run.progress.note("idle", f"nothing to do on {nodes:,} nodes{why}")
         return code, written
     return print_report(run.environment, ending, written), written
+
+
+_SHORTENED = (
+    "left out, because the run was stopped by a signal: why other pods stay, and the lower bound"
+)
 
 
 def print_report(environment: Environment, ending: Ending, written: RunReport) -> ExitCode:
@@ -102,16 +113,13 @@ def write_plan(path: str, written: RunReport) -> None:
 
 
 def run_report(
-    run: RunContext,
-    source: Source,
-    planned: Planned,
-    execution: Execution | None = None,
-    exit_code: int = 0,
+    reading: Reading, planned: Planned, results: Results, exit_code: int = 0
 ) -> RunReport:
-    """Return the report of a run; of a dry run if ``execution`` is None."""
+    """Return the report of a run."""
+    run, execution = reading.run, results.execution
     return RunReport(
         dry_run=not run.acts,
-        source=source.name,
+        source=reading.source.name,
         snapshot=planned.snapshot,
         loaded=run.loaded,
         plan=planned.plan,
@@ -120,11 +128,11 @@ def run_report(
         standstill=planned.standstill,
         cut=execution.stopped if execution else None,
         timings=dict(run.timings.seconds),
-        warnings=(*run.notes, *planned.plan.warnings),
+        warnings=(*run.notes, *reading.notes, *results.notes, *planned.plan.warnings),
         exit_code=exit_code,
         interruptions=run.interruptions,
-        machines=run.machines,
-        deletion_costs=run.deletion_costs,
+        machines=results.machines,
+        deletion_costs=results.deletion_costs,
         read_again=_score_again(planned, execution),
         scope=planned.rules.scope,
     )
@@ -137,13 +145,11 @@ def _score_again(planned: Planned, execution: Execution | None) -> ClusterNow | 
     return None if execution is None else execution.now
 
 
-def report_lease_taken(
-    run: RunContext, ending: Ending, source: Source, taken: LeaseTaken
-) -> ExitCode:
+def report_lease_taken(source: Source, ending: Ending, taken: LeaseTaken) -> ExitCode:
     """Print which run holds the Lease, and until when; return a successful exit code."""
     from rebalancer.report.render import LeaseTakenReport, render_lease_taken  # noqa: PLC0415
 
-    code = ExitCode.ASKED_RED if "held" in ending.fail_on else ExitCode.DONE
+    run, code = source.run, ExitCode.ASKED_RED if "held" in ending.fail_on else ExitCode.DONE
     held_report = LeaseTakenReport(
         source=source.name,
         loaded=run.loaded,

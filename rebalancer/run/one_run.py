@@ -6,11 +6,11 @@ Dry runs and reviewed plans differ only in where a plan comes from and ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.environment import Environment
 from rebalancer.base.errors import (
     ClusterReadError,
     ExitCode,
@@ -20,15 +20,14 @@ from rebalancer.base.errors import (
 )
 from rebalancer.base.output import say
 from rebalancer.plan.machines import MachineAct
-from rebalancer.plan.plan import Outcome
 from rebalancer.planner.deletion_costs import find_ordering, plan_deletion_costs
 from rebalancer.planner.plan import PlanObserver
 from rebalancer.planner.planning import Planned, Reviewed, make_plan
 from rebalancer.planner.rules import History
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
-from rebalancer.run.context import RunContext, name_in_lasting_marks, own_pod, run_context
-from rebalancer.run.ending import EndedRun, publish_run, report, report_lease_taken
+from rebalancer.run.context import RunContext, RunNotes, name_in_lasting_marks, own_pod, run_context
+from rebalancer.run.ending import EndedRun, Results, publish_run, report, report_lease_taken
 from rebalancer.run.options import Ending, RunOptions
 from rebalancer.run.source import Reading, Source, open_source
 from rebalancer.snapshot.marks import describe_expired, marks_on
@@ -38,10 +37,9 @@ from rebalancer.wire.marks import EMPTY, PINS
 
 if TYPE_CHECKING:
     from rebalancer.base.stop import Stop
-    from rebalancer.kube.client import Client
+    from rebalancer.plan.deletion_costs import DeletionCosts
     from rebalancer.plan.plan import Plan, Totals
     from rebalancer.report.model import RunReport
-    from rebalancer.run.execution.act import Remember
     from rebalancer.run.execution.executor import Execution
     from rebalancer.run.execution.marks import Marker
     from rebalancer.run.memory.store import MemoryStore
@@ -71,8 +69,11 @@ class MachineScaling(Protocol):
         """Act after the moves, and store all results."""
 
 
-Scale = Callable[[RunContext, Source, Reading], MachineScaling | None]
-"""Returns the actions of a run on machines; None if there are none. Raises ProviderError or ClusterReadError if they cannot be decided."""
+Scale = Callable[[Reading, RunNotes], MachineScaling | None]
+"""Returns what a run does to machines, None if nothing; it notes what it does, then and later.
+
+Raises ProviderError or ClusterReadError where that cannot be judged.
+"""
 
 
 _FOR_MACHINES = 15.0
@@ -121,80 +122,76 @@ def run_unpublished(
         raise PolicyError(run.loaded.served)
     scale = None if run.acts else scale
     if run.acts and run.loaded.policy.signals:
-        run.notes.append(_SIGNALS_UNHEARD)
+        run = replace(run, notes=(*run.notes, _SIGNALS_UNHEARD))
     with open_source(run, options.cluster) as source:
         if source.lease_taken is not None:
-            return EndedRun(report_lease_taken(run, options.ending, source, source.lease_taken))
-        return run_on(run, options.ending, source, scale)
+            return EndedRun(report_lease_taken(source, options.ending, source.lease_taken))
+        return run_on(source, options.ending, scale)
 
 
-def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None = None) -> EndedRun:
+def run_on(source: Source, ending: Ending, scale: Scale | None = None) -> EndedRun:
     """Read, plan, execute the plan if the run acts, and report.
 
     Raises:
         RebalancerError: nothing was evicted.
     """
-    reading = source.read()
-    run, memory = recall(reading.run, source, reading)
+    reading, notes = recall(source.read()), RunNotes()
+    run, memory = reading.run, reading.memory
     remembered = None if memory is None else memory.document
-    if source.client is not None and run.acts and reading.snapshot.nodes.notices:
-        from rebalancer.run.tidying import tidy_nodes  # noqa: PLC0415
+    if run.acts and (reading.snapshot.nodes.notices or reading.snapshot.eviction_requests):
+        from rebalancer.run.tidying import tidy  # noqa: PLC0415
 
-        tidy_nodes(run, source.client, reading.snapshot)
-    if source.client is not None and run.acts and reading.snapshot.eviction_requests:
-        from rebalancer.run.tidying import withdraw_late  # noqa: PLC0415
-
-        run.environment.committed.set()
-        withdraw_late(run, source.client, reading.snapshot)
-    scaling, blind = _scaling(run, source, reading, scale)
+        notes.add(*tidy(reading))
+    scaling, partial = _scaling(reading, scale, notes)
     if scaling is not None:
         if run.acts:
             run.environment.committed.set()
         scaling.before()
         reading = replace(reading, snapshot=scaling.with_acts(reading.snapshot))
-    planned = plan_run(run, reading, memory)
-    execution, unmarked = None, False
-    stop = _stop_of_moves(run, scaling)
+    planned, said = plan_run(reading)
+    notes.add(*said)
+    execution, stop = None, _stop_of_moves(run, scaling)
     if run.acts:
         try:
-            execution = act(run, source, reading, planned, memory, stop=stop)
+            execution = act(reading, planned, notes, stop=stop)
         except MarksError as error:
             if run.stop.reason() is not None:
                 raise
             # One node that cannot be written is not to end every run: what needs no marks goes on.
-            run.notes.append(f"this run marks no node, and empties none: {error}")
-            run = replace(run, rules=run.rules.without_marks())
-            planned = plan_run(run, reading, memory)
-            execution, unmarked = act(run, source, reading, planned, memory, stop=stop), True
-    partial = unmarked or blind
-    run = order_deletions(run, source, reading, planned)
-    partial = partial or bool(run.deletion_costs is not None and run.deletion_costs.failed)
+            notes.add(f"this run marks no node, and empties none: {error}")
+            reading = replace(reading, run=replace(run, rules=run.rules.without_marks()))
+            planned, said = plan_run(reading)
+            notes.add(*said)
+            execution, partial = act(reading, planned, notes, stop=stop), True
+    costs = order_deletions(reading, planned)
+    partial = partial or bool(costs is not None and costs.failed)
     if scaling is not None:
         scaling.after()
-        run, partial = replace(run, machines=tuple(scaling.acts)), partial or scaling.failed
-    code, written = report(run, ending, source, planned, execution, partial=partial)
+        partial = partial or scaling.failed
+    machines = () if scaling is None else tuple(scaling.acts)
+    results = Results(tuple(notes), execution, machines, costs, partial=partial)
+    code, written = report(reading, ending, planned, results)
     totals = None if memory is None else _count(run, memory, written, code)
     return EndedRun(code, written, remembered, totals)
 
 
-def order_deletions(
-    run: RunContext, source: Source, reading: Reading, planned: Planned
-) -> RunContext:
-    """Write deletion costs on pods, if the policy orders scale-ins; return the run with the costs that were or would be written."""
+def order_deletions(reading: Reading, planned: Planned) -> DeletionCosts | None:
+    """Write deletion costs on pods, if the policy orders scale-ins; return what was or would be written."""
+    run, client = reading.run, reading.client
     if run.reviewed is not None or find_ordering(run.rules) is None:
-        return run
+        return None
     with run.timings.phase("deletion costs"):
         costs = plan_deletion_costs(
-            run.rules, reading.snapshot, run.history, planned.emptied, planned.standstill
+            run.rules, reading.snapshot, reading.history, planned.emptied, planned.standstill
         )
         if costs is not None and (why := run.stop.reason()) is not None:
             costs = replace(costs, held=costs.held or why)
-        if costs is not None and run.acts and not costs.held and source.client is not None:
+        if costs is not None and run.acts and not costs.held and client is not None:
             from rebalancer.kube.deletion_costs import write_costs  # noqa: PLC0415
 
             run.environment.committed.set()
-            costs = write_costs(source.client, costs, run.stop.reason)
-    return replace(run, deletion_costs=costs)
+            costs = write_costs(client, costs, run.stop.reason)
+    return costs
 
 
 def _count(
@@ -221,27 +218,25 @@ def _stop_of_moves(run: RunContext, scaling: MachineScaling | None) -> Stop:
 
 
 def _scaling(
-    run: RunContext, source: Source, reading: Reading, scale: Scale | None
+    reading: Reading, scale: Scale | None, notes: RunNotes
 ) -> tuple[MachineScaling | None, bool]:
     """Return the run's acts on machines (None: none), and whether judging them failed; pods are moved anyway."""
-    strategies = run.loaded.policy.strategies.values()
+    strategies = reading.run.loaded.policy.strategies.values()
     if scale is None or not any(of.params.scales for of in strategies):
         return None, False
     try:
-        return scale(run, source, reading), False
+        return scale(reading, notes), False
     except (ClusterReadError, ProviderError) as error:
-        if run.stop.reason() is not None:
+        if reading.run.stop.reason() is not None:
             raise
-        run.notes.append(f"nothing is done to machines: {error}")
+        notes.add(f"nothing is done to machines: {error}")
         return None, True
 
 
 def act(
-    run: RunContext,
-    source: Source,
     reading: Reading,
     planned: Planned,
-    memory: MemoryStore | None,
+    notes: RunNotes,
     *,
     ordered: bool = False,
     grace: Callable[[str], int | None] | None = None,
@@ -249,7 +244,7 @@ def act(
 ) -> Execution | None:
     """Execute the plan, which a dry run does not do; return None if nothing may be moved.
 
-    ``stop``: when moves end; None: with the run. ``ordered`` and ``grace``: see
+    ``notes`` gets what the report should say of that. ``stop``: when moves end; None: with the run. ``ordered`` and ``grace``: see
     ``rebalancer.run.execution.act.Acting``; without ``grace`` pods have the policy's grace periods.
 
     Raises:
@@ -258,60 +253,37 @@ def act(
     """
     from rebalancer.run.execution.act import Acting, of_next_wave  # noqa: PLC0415
 
-    if source.client is None or reading.kept is None:
-        raise ValueError("a run that acts has a client, and keeps what it has read")
-    marker = _marker(run, source.client, reading, stands_still=bool(planned.standstill))
+    run, memory, clock = reading.run, reading.memory, reading.run.environment.clock
+    marker = _marker(reading, notes, stands_still=bool(planned.standstill))
     if planned.standstill:
-        if memory is not None:
-            memory.save((), run.environment.clock.unix())
+        notes.add(None if memory is None else memory.save((), clock.unix()))
         return None
     run.environment.committed.set()
     if memory is not None and (first := of_next_wave(planned.left)):
         # A memory that can be read and never written would let each run spend the whole hour's budget.
-        why = memory.save((), run.environment.clock.unix(), reserved=first)
+        notes.add(why := memory.save((), clock.unix(), reserved=first))
         if why is not None and run.rules.counts_the_hour:
             raise ClusterReadError(f"nothing was moved: {why}")
-    changed = marker is not None and _mark_lastingly(marker, EMPTY, run, reading, planned.plan)
+    changed = marker is not None and _mark_lastingly(marker, EMPTY, reading, planned.plan)
     if grace is None:
         uids = {move.uid for move in planned.plan.moves}
         grace = grace_periods(reading.snapshot, run.loaded.policy.method, uids).get
     acting = Acting(
-        run=run,
-        client=source.client,
+        reading=reading,
+        notes=notes,
         stop=run.stop if stop is None else stop,
-        remember=_make_remember(memory, run.environment.clock),
+        started=clock.now(),
         marker=marker,
         ordered=ordered,
         grace=grace,
     )
-    execution = acting.execute(planned, reading.kept, reading.clock_skew)
+    execution = acting.execute(planned)
     if execution is not None:
         execution = replace(execution, marks_changed=changed)
-    return execution if marker is None else _mark_pinned(marker, run, reading, planned, execution)
+    return execution if marker is None else _mark_pinned(marker, reading, planned, execution, notes)
 
 
-def _make_remember(memory: MemoryStore | None, clock: SystemClock) -> Remember:
-    """Return a function that stores outcomes in ``memory``; the duration of the moves counts from now."""
-    started = clock.now()
-
-    def remember(
-        outcomes: Iterable[Outcome], *, cut: bool = False, reserved: int = 0
-    ) -> str | None:
-        if memory is None:
-            return None
-        seconds = clock.now() - started
-        return memory.save(outcomes, clock.unix(), seconds, cut=cut, reserved=reserved)
-
-    return remember
-
-
-def _mark_lastingly(
-    marker: Marker,
-    reason: str,
-    run: RunContext,
-    reading: Reading,
-    plan: Plan,
-) -> bool:
+def _mark_lastingly(marker: Marker, reason: str, reading: Reading, plan: Plan) -> bool:
     """Mark exactly the nodes that the plan names for ``reason``, EMPTY or PINS; return whether a node was changed.
 
     If the plan has None, marks are not changed.
@@ -328,7 +300,7 @@ def _mark_lastingly(
             nodes,
             plan.empty_for,
             marks_on(reading.snapshot.nodes),
-            name_in_lasting_marks(run.state.lease),
+            name_in_lasting_marks(reading.run.state.lease),
         )
     except ClusterReadError as error:
         what = "as to be empty" if reason == EMPTY else "as held by pods that stay"
@@ -337,10 +309,10 @@ def _mark_lastingly(
 
 def _mark_pinned(
     marker: Marker,
-    run: RunContext,
     reading: Reading,
     planned: Planned,
     execution: Execution | None,
+    notes: RunNotes,
 ) -> Execution | None:
     """Mark the nodes that pods pin; return the execution, failed if that failed.
 
@@ -349,23 +321,21 @@ def _mark_pinned(
     Raises:
         MarksError: they could not be marked; no pod was moved, and nodes may have been marked as to be empty.
     """
-    if run.stop.reason() is not None:
+    if reading.run.stop.reason() is not None:
         return execution
     try:
-        changed = _mark_lastingly(marker, PINS, run, reading, planned.plan)
+        changed = _mark_lastingly(marker, PINS, reading, planned.plan)
     except MarksError as error:
         if execution is None:
             raise
-        run.notes.append(str(error))
+        notes.add(str(error))
         return replace(execution, failed=True, marks_changed=True)
     if execution is not None and changed:
         return replace(execution, marks_changed=True)
     return execution
 
 
-def _marker(
-    run: RunContext, client: Client, reading: Reading, *, stands_still: bool
-) -> Marker | None:
+def _marker(reading: Reading, notes: RunNotes, *, stands_still: bool) -> Marker | None:
     """Remove left-over marks; return a Marker, or None if the policy does not steer.
 
     Raises:
@@ -373,7 +343,8 @@ def _marker(
     """
     from rebalancer.run.execution.marks import Marker  # noqa: PLC0415
 
-    if not run.rules.steers:
+    run, client = reading.run, reading.client
+    if client is None or not run.rules.steers:
         return None
     clock = run.environment.clock
     marker = Marker(
@@ -384,7 +355,7 @@ def _marker(
     )
     if (left := marker.clear_stale(marks_on(reading.snapshot.nodes))) and not stands_still:
         raise MarksError("; ".join(left))
-    run.notes.extend(left)
+    notes.add(*left)
     return marker
 
 
@@ -392,16 +363,15 @@ _PLANNING_SHARE = 0.5
 """Share of the time after reading the cluster that planning may use; execution uses the rest."""
 
 
-def recall(
-    run: RunContext, source: Source, reading: Reading
-) -> tuple[RunContext, MemoryStore | None]:
-    """Read the memory of earlier runs; return the run with their records, and the memory (None if there is none).
+def recall(reading: Reading) -> Reading:
+    """Read the memory of earlier runs, if there is one; return the reading with it, and with their records.
 
     Raises:
         ClusterReadError: the memory does not exist.
     """
-    if source.client is None or run.state.memory is None:
-        return run, None
+    run, client = reading.run, reading.client
+    if client is None or run.state.memory is None:
+        return reading
     from rebalancer.run.memory.document import count_last_hour  # noqa: PLC0415
     from rebalancer.run.memory.remember import (  # noqa: PLC0415  # noqa: PLC0415
         count_in_use,
@@ -419,13 +389,13 @@ def recall(
     )
 
     memory = MemoryStore(
-        open_config_map(source.client, run.state.memory),
+        open_config_map(client, run.state.memory),
         reading.snapshot,
         run.environment.random(8).hex(),
-        run.notes.append,
         pod[1] if (pod := own_pod(run.environment)) is not None else "",
     )
-    memory.begin()
+    flaw = memory.begin()
+    notes = [] if flaw is None else [flaw]
     document, at = memory.document, reading.snapshot.captured_at
     unknown = memory.hour_unknown
     streaks = None if unknown is not None else recall_streaks(document)
@@ -437,7 +407,7 @@ def recall(
     seen = with_zones(seen, document.nodes, reading.snapshot, at)
     memory.add_nodes(seen)
     if unknown is not None and not run.rules.counts_the_hour:
-        run.notes.append(f"nothing is remembered: {unknown}")
+        notes.append(f"nothing is remembered: {unknown}")
     history = History(
         describe_cooling(document, at),
         count_last_hour(document, at),
@@ -448,37 +418,33 @@ def recall(
         nodes_fell=describe_fall(seen, nodes, safety, at),
         zones=tuple(seen.zones),
     )
-    return replace(run, history=history), memory
+    return replace(reading, history=history, memory=memory).noting(*notes)
 
 
 def plan_run(
-    run: RunContext,
-    reading: Reading,
-    memory: MemoryStore | None,
-    observe: Callable[[], PlanObserver] | None = None,
-) -> Planned:
-    """Return the plan. ``observe`` returns an observer of the draft before and after the moves."""
-    reviewed = run.reviewed
+    reading: Reading, observe: Callable[[], PlanObserver] | None = None
+) -> tuple[Planned, Sequence[str]]:
+    """Return the plan, and notes. ``observe`` returns an observer of the draft before and after the moves."""
+    run, reviewed = reading.run, reading.run.reviewed
     planned = make_plan(
         run.rules,
         reading.snapshot,
         run.timings,
-        history=run.history,
+        history=reading.history,
         clock_skew=reading.clock_skew,
         reviewed=None if reviewed is None else Reviewed(reviewed.moves, reviewed.empty),
         observe=observe,
         stop=_planning_ends(run),
     )
-    if not (run.acts and run.steers) and (left := describe_expired(reading.snapshot)) is not None:
-        run.notes.append(left)
-    if memory is not None:
-        memory.add_streaks(planned.streaks)
+    expired = None if run.acts and run.steers else describe_expired(reading.snapshot)
+    if reading.memory is not None:
+        reading.memory.add_streaks(planned.streaks)
     evicts = run.acts and not planned.standstill
     if not (evicts and any(not move.observed for move in planned.left)):
         # Only evictions come before the explanation; a run without any may still be ended at once here.
         with run.timings.phase("plan"):
             planned.plan.explanation.make()
-    return planned
+    return planned, [] if expired is None else [expired]
 
 
 def _planning_ends(run: RunContext) -> Callable[[], str | None]:

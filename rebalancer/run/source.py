@@ -15,6 +15,7 @@ from rebalancer.base.environment import Environment, collector_paused
 from rebalancer.base.errors import ClusterReadError, PolicyError, StoppedError
 from rebalancer.base.output import say
 from rebalancer.planner.notices import describe_missing_namespace
+from rebalancer.planner.rules import NO_HISTORY, History
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.namespace import (
     ReadNamespacePolicy,
@@ -38,20 +39,41 @@ if TYPE_CHECKING:
     from rebalancer.kube.read import Kept
     from rebalancer.kube.resources import AccessRule
     from rebalancer.policy.cluster import UsageSettings
+    from rebalancer.run.memory.store import MemoryStore
     from rebalancer.wire.objects import ObjectMeta
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The state of a cluster as read by a run."""
+    """What a run has read: the state of the cluster, and what earlier runs left."""
 
-    snapshot: Snapshot
     run: RunContext
-    """The run, with the scheduler's configuration that its policy names in the cluster."""
+    """The run, with the scheduler's configuration and the policies of namespaces that its policy names in the cluster."""
+    source: Source
+    snapshot: Snapshot
     clock_skew: float = 0.0
     """Seconds by which the server's clock is ahead of ours."""
     kept: Kept | RunView | None = None
-    """The data needed to follow the cluster from here on, or its follower; for a run that acts."""
+    """What it takes to follow the cluster from here on, or what follows it already; for a run that acts."""
+    history: History = NO_HISTORY
+    """What earlier runs left."""
+    memory: MemoryStore | None = None
+    """Where that is stored, and what this run leaves; None: nothing is remembered, or that was not read."""
+    notes: tuple[str, ...] = ()
+    """What the reader of the report should know of the reading and the memory."""
+
+    @property
+    def client(self) -> Client | None:
+        """The client that it was read by; None for a snapshot file."""
+        return self.source.client
+
+    def remembering(self, memory: tuple[str, str] | None) -> Reading:
+        """Return the reading of a run with this memory."""
+        return replace(self, run=replace(self.run, state=replace(self.run.state, memory=memory)))
+
+    def noting(self, *notes: str) -> Reading:
+        """Return the reading with more notes."""
+        return replace(self, notes=(*self.notes, *notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +99,9 @@ class Source:
     usage: UsageSource | None = None
     """The source of measured usage of nodes and pods; None if no strategy needs it."""
     followed: Followed | None = None
-    """The followed cluster; None if this run is the first to read it."""
+    """None where this run is the first to read the cluster."""
+    granted: frozenset[AccessRule] = frozenset()
+    """Rights that were checked and are granted."""
 
     def read(self, jobs: list[ObjectMeta] | None = None) -> Reading:
         """Read the state. ``jobs`` gets the metadata of all Jobs of a cluster that is read for the first time.
@@ -90,25 +114,25 @@ class Source:
             client = self.client
             reading = self._of_file() if client is None else self._of_cluster(client, jobs)
         if self.run.loaded.policy.capacity.buffers:
-            self.run.notes.extend(explain_left_out(reading.snapshot))
-        self._check_reviewed_plan(reading.run, reading.snapshot)
-        return reading
+            reading = reading.noting(*explain_left_out(reading.snapshot))
+        return self._as_reviewed(reading)
 
-    def _check_reviewed_plan(self, run: RunContext, snapshot: Snapshot) -> None:
-        reviewed = run.reviewed
+    def _as_reviewed(self, reading: Reading) -> Reading:
+        """Return the reading, noting if the plan to apply was made on another cluster; check that the plan may be applied."""
+        run, reviewed = reading.run, reading.run.reviewed
         if reviewed is None:
-            return
+            return reading
         # Only now it is known what the policy names in the cluster.
         reviewed.check_policy(run.loaded)
         tolerance = run.loaded.policy.safety.max_clock_skew.total_seconds()
-        reviewed.check_age(snapshot.captured_at, tolerance)
-        if self.client is not None and reviewed.source != self.name:
-            run.notes.append(f"the plan was made on {reviewed.source or 'an unnamed cluster'}")
+        reviewed.check_age(reading.snapshot.captured_at, tolerance)
+        if self.client is None or reviewed.source == self.name:
+            return reading
+        return reading.noting(f"the plan was made on {reviewed.source or 'an unnamed cluster'}")
 
     def _of_file(self) -> Reading:
         finished = self.run.rules.finished
-        if self.run.loaded.policy.namespace_policies:
-            self.run.notes.append(_NO_POLICIES)
+        notes = (_NO_POLICIES,) if self.run.loaded.policy.namespace_policies else ()
         with collector_paused(for_good=True):
             snapshot = load_judgeable(self.name, stdin=sys.stdin.buffer, finished=finished)
             # It will not come later, as it may in a cluster, where it is the first warning.
@@ -118,10 +142,12 @@ class Source:
                 raise PolicyError([missing])
             # A file holds none; that a pod may name responders shows that its server serves them.
             asks = self.run.requests
-            return Reading(with_requests(snapshot, ()) if asks else snapshot, self.run)
+            snapshot = with_requests(snapshot, ()) if asks else snapshot
+            return Reading(run=self.run, source=self, snapshot=snapshot, notes=notes)
 
     def _of_cluster(self, client: Client, jobs: list[ObjectMeta] | None) -> Reading:
-        run = self._with_namespaces(client, self._with_scheduler(client))
+        run, of_scheduler = self._with_scheduler(client)
+        run, of_namespaces = self._with_namespaces(client, run)
         clock = run.environment.clock.unix
         kept: Kept | RunView | None
         if (followed := self.followed) is not None:
@@ -144,11 +170,18 @@ class Source:
                 jobs=jobs,
             )
             snapshot, readings, kept = reading.snapshot, reading.readings, reading.kept
-        run.notes.extend(readings.notes)
-        return Reading(self._with_more(client, snapshot), run, readings.clock_skew or 0.0, kept)
+        snapshot, of_more = self._with_more(client, snapshot)
+        return Reading(
+            run=run,
+            source=self,
+            snapshot=snapshot,
+            clock_skew=readings.clock_skew or 0.0,
+            kept=kept,
+            notes=(*of_scheduler, *of_namespaces, *readings.notes, *of_more),
+        )
 
-    def _with_more(self, client: Client, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with objects that are not followed from run to run, as far as the policy needs and we may read them."""
+    def _with_more(self, client: Client, snapshot: Snapshot) -> tuple[Snapshot, Sequence[str]]:
+        """Return the snapshot with what is not followed from run to run, as far as the policy asks and we may read it; and notes."""
         from rebalancer.kube.seldom_read import (  # noqa: PLC0415
             read_buffers,
             read_devices,
@@ -156,39 +189,36 @@ class Source:
             read_pod_groups,
         )
 
-        snapshot, unread = read_devices(client, snapshot)
-        self.run.notes.extend(unread)
+        snapshot, of_devices = read_devices(client, snapshot)
         if self.run.rules.makes_room:
             from rebalancer.kube.read import read_scale_outs  # noqa: PLC0415
 
             snapshot = replace(snapshot, machines_coming=read_scale_outs(client, snapshot))
-        groups, notes = read_pod_groups(client, snapshot)
+        groups, of_groups = read_pod_groups(client, snapshot)
         claims, of_claims = read_node_claims(client, snapshot)
-        self.run.notes.extend((*notes, *of_claims))
         snapshot = replace(snapshot, pod_groups=groups, node_claims=claims)
-        snapshot = self._with_requests(client, snapshot)
+        snapshot, of_requests = self._with_requests(client, snapshot)
         if self.run.loaded.policy.capacity.buffers:
-            return replace(snapshot, buffers=read_buffers(client, snapshot))
-        return snapshot
+            snapshot = replace(snapshot, buffers=read_buffers(client, snapshot))
+        return snapshot, (*of_devices, *of_groups, *of_claims, *of_requests)
 
-    def _with_requests(self, client: Client, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with the EvictionRequests of all pods, if runs create such requests."""
+    def _with_requests(self, client: Client, snapshot: Snapshot) -> tuple[Snapshot, Sequence[str]]:
+        """Return the snapshot with the EvictionRequests, of whatever pods, if runs ask responders; and notes."""
         if not self.run.requests:
-            return snapshot
+            return snapshot, ()
         from rebalancer.kube.eviction_requests import list_requests  # noqa: PLC0415
 
         requests = list_requests(client)
         if requests is None:
-            if any(of.spec.eviction_responders for of in snapshot.classes):
-                self.run.notes.append(_NOT_SERVED)
-            return snapshot
-        return with_requests(snapshot, requests, self.run.rules.requests_count_for)
+            is_asked = any(of.spec.eviction_responders for of in snapshot.classes)
+            return snapshot, (_NOT_SERVED,) if is_asked else ()
+        return with_requests(snapshot, requests, self.run.rules.requests_count_for), ()
 
-    def _with_namespaces(self, client: Client, run: RunContext) -> RunContext:
-        """Return the run with the policies of the namespaces that may have one; say what is wrong with others."""
+    def _with_namespaces(self, client: Client, run: RunContext) -> tuple[RunContext, Sequence[str]]:
+        """Return the run with the policies of the namespaces that may have one, and notes on what is wrong with others."""
         policy = run.loaded.policy
         if not policy.namespace_policies:
-            return run
+            return run, ()
         from rebalancer.kube.seldom_read import list_namespace_policies  # noqa: PLC0415
 
         narrowed, unused = {}, []
@@ -201,19 +231,20 @@ class Source:
                 narrowed[namespace] = read.policy
             if read.problems:
                 unused.append((listed.metadata, read))
-        self._say_unused(client, run, unused)
-        return replace(run, rules=replace(run.rules, narrowed=narrowed))
+        notes = self._say_unused(client, run, unused)
+        return replace(run, rules=replace(run.rules, narrowed=narrowed)), notes
 
     def _say_unused(
         self,
         client: Client,
         run: RunContext,
         unused: Sequence[tuple[ObjectMeta, ReadNamespacePolicy]],
-    ) -> None:
-        """Say which policies of namespaces are not used, and why, in the report and, if the run acts, by an Event there."""
+    ) -> Sequence[str]:
+        """Return notes on which policies of namespaces are not used, and why; if the run acts, say so by an Event there."""
         from rebalancer.kube.events import Subject, write_once  # noqa: PLC0415
 
         now, by = run.environment.clock.unix(), instance(run.environment)
+        notes = []
         for of, read in unused[:_MAX_UNUSED]:
             held = (
                 "the cluster's policy holds alone"
@@ -221,7 +252,7 @@ class Source:
                 else "the rest of it holds"
             )
             note = f"not used in {of.namespace}, {held}: {read.describe()}"
-            run.notes.append(note)
+            notes.append(note)
             subject = Subject("ConfigMap", of.namespace, of.name, of.uid)
             try:
                 if run.acts:
@@ -229,20 +260,21 @@ class Source:
                         client, subject, note, version=of.resource_version, now=now, instance=by
                     )
             except ClusterReadError as error:
-                run.notes.append(f"no Event says so there: {error}")
+                notes.append(f"no Event says so there: {error}")
         if (more := len(unused) - _MAX_UNUSED) > 0:
-            run.notes.append(f"not used, or not whole: policies of {more} more namespaces")
+            notes.append(f"not used, or not whole: policies of {more} more namespaces")
+        return notes
 
-    def _with_scheduler(self, client: Client) -> RunContext:
-        """Return the run with the scheduler's configuration, if the policy names a ConfigMap with it."""
+    def _with_scheduler(self, client: Client) -> tuple[RunContext, Sequence[str]]:
+        """Return the run with the scheduler's configuration, if the policy names a ConfigMap with it; and notes."""
         run, named = self.run, self.run.loaded.policy.scheduler.from_config
         if not isinstance(named, ConfigMapKey):
-            return run
+            return run, ()
         from rebalancer.kube.read import read_scheduler_config  # noqa: PLC0415
 
         configuration = read_scheduler_config(client, named)
-        run.notes.extend(not_followed(configuration))
-        return replace(run, rules=run.rules.with_scheduler(configuration))
+        rules = run.rules.with_scheduler(configuration)
+        return replace(run, rules=rules), list(not_followed(configuration))
 
 
 _NOT_SERVED = (
@@ -280,11 +312,11 @@ def open_source(
         )
         with ExitStack() as at_end:
             usage = usage_of(run, client)
-            taken = None
+            taken, granted = None, run.granted
             if run.acts:
-                require_rights(run, client, usage)
+                granted |= require_rights(run, client, usage)
                 taken = _take_lease(run, client, at_end)
-            yield Source(run, client.server, client, taken, usage)
+            yield Source(run, client.server, client, taken, usage, granted=granted)
     except ClusterReadError:
         if environment.stop.is_set() and not environment.committed.is_set():
             raise StoppedError from None
@@ -311,8 +343,8 @@ def usage_source(settings: UsageSettings, client: Client, stop: Stop) -> UsageSo
 
 def require_rights(
     run: RunContext, client: Client, usage: UsageSource | None, also: Iterable[AccessRule] = ()
-) -> None:
-    """Check all rights of a run that acts, and those in ``also``, except those known as granted.
+) -> frozenset[AccessRule]:
+    """Check all rights of a run that acts, and those in ``also``, except those known as granted; return what was checked.
 
     Raises:
         ForbiddenError: rights are missing; the message names all of them.
@@ -350,7 +382,7 @@ def require_rights(
         reads = (*READ_RULES, *more, *also)
         asked = [one for one in (*reads, *acts, *lease, *maps) if one not in run.granted]
         require(client, asked)
-        run.granted.update(asked)
+        return frozenset(asked)
 
 
 def _scheduler_rules(run: RunContext) -> tuple[AccessRule, ...]:

@@ -341,8 +341,8 @@ class Interruptions:
 
     def listen_as(
         self, run: RunContext, client: Client, cache: ClusterCache, lost: Callable[[], str | None]
-    ) -> None:
-        """Start, continue or end listening, according to the policy of ``run``.
+    ) -> str | None:
+        """Start, continue or end listening, as the policy of ``run`` says; return a note on that, or None.
 
         Raises:
             PolicyError: a source cannot be opened; then no source is listened to.
@@ -351,12 +351,14 @@ class Interruptions:
         asked = (policy.signals, policy.interruption, policy.node_conditions, run.acts)
         self._nodes.read_from(cache.nodes)
         if self._pipeline is not None and self._listens_as == asked:
-            return
+            return None
         self.close()
-        if policy.signals and run.acts:
-            self._pipeline, self._listens_as = self._start(run, client, lost), asked
-        elif policy.signals:
-            run.notes.append("signals are not listened to: this run only observes")
+        if not policy.signals:
+            return None
+        if not run.acts:
+            return "signals are not listened to: this run only observes"
+        self._pipeline, self._listens_as = self._start(run, client, lost), asked
+        return None
 
     def _start(
         self, run: RunContext, client: Client, lost: Callable[[], str | None]

@@ -348,7 +348,7 @@ class ServeLoop:
             if lost is None:
                 return
             at_end.callback(self._interruptions.close)
-            self._follow(self._context(self._environment), client, lost)
+            self._follow(self._context(), client, lost)
             self._health.leads, self._scale = True, MachineScaler()
             self._triggers.begin_term()
             for why in self._due(lost):
@@ -370,27 +370,29 @@ class ServeLoop:
             else:
                 yield why
 
-    def _follow(self, run: RunContext, client: Client, lost: Lost) -> ClusterCache:
-        """Follow the cluster and listen to signals according to the policy of ``run``; return the followed cluster.
+    def _follow(
+        self, run: RunContext, client: Client, lost: Lost
+    ) -> tuple[ClusterCache, str | None]:
+        """Follow and listen as the policy of ``run`` says; return the followed cluster, and a note or None.
 
         Raises:
             ClusterReadError: the cluster could not be read, or a right is missing.
             PolicyError: a signal source cannot be opened.
         """
         cache = self._following.open_cache(run, client)
-        self._interruptions.listen_as(run, client, cache, lost)
-        return cache
+        return cache, self._interruptions.listen_as(run, client, cache, lost)
 
-    def _context(self, environment: Environment) -> RunContext:
+    def _context(self, *notes: str | None) -> RunContext:
+        """Return what a run is given; ``notes``: on its policy."""
         run = run_context(
             self._options,
-            environment,
+            self._environment,
             registry=self._policy.registry,
             loaded=self._policy.loaded,
         )
         if run.acts and run.state.machine_state is None:
             _refuse_scale_out(run)
-        return run
+        return replace(run, notes=(*run.notes, *filter(None, notes)))
 
     # -- one run -----------------------------------------------------------------------------------
 
@@ -402,8 +404,7 @@ class ServeLoop:
         self._environment.committed.clear()
         flaw = self._policy.refresh()
         self._health.policy_flaw = flaw or ""
-        run = self._context(self._environment)
-        run.notes.extend([] if flaw is None else [flaw])
+        run = self._context(flaw)
         run.progress.number_run(self._runs + 1)
         run.stop.add(lost, final=True)
         run.stop.add(called)
@@ -440,10 +441,12 @@ class ServeLoop:
 
     def _run_once(self, run: RunContext, client: Client, lost: Lost) -> EndedRun:
         self._rights.require(run, client)
-        cache = self._follow(run, client, lost)
+        cache, unheard = self._follow(run, client, lost)
+        notes = run.notes if unheard is None else (*run.notes, unheard)
         machines = self._interruptions.report()
         going = {one.node: one.goes_at for one in machines if one.goes_at is not None}
-        run = replace(run, interruptions=machines, rules=replace(run.rules, going=going))
+        rules = replace(run.rules, going=going)
+        run = replace(run, interruptions=machines, rules=rules, notes=notes)
         of_run = client.beside(run.stop)
         self._triggers.room_after = room_after(run.loaded.policy, self._policy.registry)
         seen = self._triggers.take()
@@ -456,7 +459,7 @@ class ServeLoop:
                 followed=Followed(cache, self._evicted),
             )
             ending = replace(self._options.ending, prints_idle=False)
-            return run_on(run, ending, source, self._scale)
+            return run_on(source, ending, self._scale)
         except RebalancerError:
             if seen:
                 # It failed: what triggered it triggers another.

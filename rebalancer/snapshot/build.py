@@ -7,7 +7,7 @@ Add pods first (their controllers decide which workloads are kept), then all oth
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Required, TypedDict, TypeVar, Unpack
 
@@ -53,19 +53,8 @@ from rebalancer.snapshot.owners import (
 )
 from rebalancer.snapshot.pod_groups import fold_pod_groups
 from rebalancer.snapshot.pod_table import ClassSpec, PodTable, SettledPods
+from rebalancer.wire import kinds
 from rebalancer.wire import objects as o
-from rebalancer.wire.kinds import (
-    CAPACITY_BUFFERS,
-    EVENTS,
-    NODE_CLAIMS,
-    NODE_POOLS,
-    OF_DEVICES,
-    OWNING_KINDS,
-    POD_GROUPS,
-    POD_METRICS,
-    POD_TEMPLATES,
-    WORKLOADS,
-)
 from rebalancer.wire.lists import DECODED
 from rebalancer.wire.opt_outs import evict_opt_out
 from rebalancer.wire.pods import PodRecord
@@ -242,7 +231,7 @@ _Objects = dict[tuple[str, str], Any]
 """Namespace and name -> object."""
 
 
-_Named = TypeVar("_Named", o.PodDisruptionBudget, o.ResourceQuota)
+T = TypeVar("T")
 
 
 class Fold:
@@ -287,25 +276,25 @@ class Fold:
         """
         if kind not in DECODED:
             raise KeyError(kind)
-        if kind == POD_METRICS.kind:
+        if kind == kinds.POD_METRICS.kind:
             self._use.add(objects)
             return
         known = self._objects_to_change(kind)
-        if kind not in WORKLOADS:
+        if kind not in kinds.WORKLOADS:
             known.update((_key(item), item) for item in objects)
             return
         for workload in objects:
-            if kind not in OWNING_KINDS or workload.metadata.uid in self.controllers:
+            if kind not in kinds.OWNING_KINDS or workload.metadata.uid in self.controllers:
                 known[_key(workload)] = msgspec.structs.replace(workload, kind=kind)
 
     def take_metrics(self, other: Fold) -> None:
         """Copy another fold's metrics of nodes, of pods, or of both."""
-        self._objects_to_change("NodeMetrics").update(other._of("NodeMetrics"))
+        self._objects_to_change(kinds.NODE_METRICS.kind).update(other._of(kinds.NODE_METRICS.kind))
         self._use = other._use if len(other._use) else self._use
 
     def forget_metrics(self) -> None:
         """Drop all metrics: they belong to the time when they were read, and no watch updates them."""
-        self.forget("NodeMetrics")
+        self.forget(kinds.NODE_METRICS.kind)
         self._use = PodUse()
 
     def _of(self, kind: str) -> _Objects:
@@ -331,7 +320,7 @@ class Fold:
 
     def change(self, kind: str, item: Any) -> None:
         """Replace an object of any kind except Pod by its newest version. A ReplicaSet may come before its pods."""
-        if kind in WORKLOADS:
+        if kind in kinds.WORKLOADS:
             item = msgspec.structs.replace(item, kind=kind)
         self._objects_to_change(kind)[_key(item)] = item
 
@@ -363,7 +352,7 @@ class Fold:
         """
         self._pods.compact()
         self._finished.compact()
-        for kind in OWNING_KINDS:
+        for kind in kinds.OWNING_KINDS:
             known = self._objects_to_change(kind)
             idle = [key for key, item in known.items() if self._is_idle(item)]
             for key in idle:
@@ -375,7 +364,7 @@ class Fold:
 
     def list_exhausted_budgets(self) -> set[str]:
         """Return the PodDisruptionBudgets (namespace/name) that allow no disruption now."""
-        budgets = self._of("PodDisruptionBudget")
+        budgets = self._of(kinds.BUDGETS.kind)
         return {
             "/".join(key)
             for key, budget in budgets.items()
@@ -430,7 +419,7 @@ class Settled:
 
     pods: SettledPods
     objects: Mapping[str, tuple[Any, ...]]
-    """The objects by kind."""
+    """By kind, in order of namespace and name."""
     use: PodUse
     finished: SettledPods = PodTable().settle()  # noqa: RUF009  # it cannot be changed
     """Pods that have ended, as far as they are kept."""
@@ -439,10 +428,12 @@ class Settled:
 
     def without_object(self) -> set[tuple[str, str]]:
         """Return (kind, uid) of the ReplicaSets and Jobs that own pods but are missing among the objects."""
-        known = {item.metadata.uid for kind in OWNING_KINDS for item in self._all(kind)}
+        known = {item.metadata.uid for kind in kinds.AFTER_PODS for item in self._all(kind)}
         classes = (*self.pods.classes, *self.finished.classes)
         named = {of_class.controller for of_class in classes}
-        return {(c.kind, c.uid) for c in named if c.kind in OWNING_KINDS and c.uid not in known}
+        return {
+            (c.kind, c.uid) for c in named if c.kind in kinds.OWNING_KINDS and c.uid not in known
+        }
 
     def snapshot(
         self,
@@ -455,13 +446,15 @@ class Settled:
         """Return the snapshot of these objects."""
         finished = None
         if len(self.finished.cls):
-            objects = {kind: of for kind, of in self.objects.items() if kind != "NodeMetrics"}
+            objects = {
+                kind: of for kind, of in self.objects.items() if kind != kinds.NODE_METRICS.kind
+            }
             ended = Settled(self.finished, objects, PodUse(), kept=self.kept)
             finished = ended.snapshot(captured_at=captured_at, version=version, missing=missing)
         kept, workloads = self.kept, list(self._workloads())
         of_pods = kept.of(_of_pods, kept, self.pods, *workloads)
         classes = of_pods.classes
-        devices = kept.of(_devices, self._all("Node"))
+        devices = kept.of(_devices, self._all(kinds.NODES))
         resources = of_pods.resources
         if not devices.issubset(resources):
             resources = (
@@ -469,11 +462,11 @@ class Settled:
                 *sorted(devices.union(resources[len(_BASE_RESOURCES) :])),
             )
         requests = kept.of(_in_rows, of_pods.requests, of_pods.resources, *resources)
-        nodes = kept.of(_nodes, self._all("Node"), self._all("CSINode"), *resources)
+        nodes = kept.of(_nodes, self._all(kinds.NODES), self._all(kinds.CSI_NODES), *resources)
         index = kept.of(_index, *(part for c in classes for part in (c.namespace, c.labels)))
         services = [
             (item.metadata.namespace, item.spec.selector)
-            for item in self._all("Service")
+            for item in self._all(kinds.SERVICES)
             if item.spec.selector
         ]
         pods = self.pods.columns(nodes.index)
@@ -491,35 +484,35 @@ class Settled:
             requests=requests,
             scored=of_pods.scored,
             owners=owners,
-            budgets=fold_budgets(self._all("PodDisruptionBudget"), index),
-            autoscalers=None
-            if (autoscalers := self.objects.get("HorizontalPodAutoscaler")) is None
-            else fold_autoscalers(
-                autoscalers,
-                of_pods.owners,
-                of_pods.made.controllers(classes),
-                of_pods.ownership,
+            budgets=tuple(_budget(one, index) for one in self._all(kinds.BUDGETS)),
+            autoscalers=self._if_read(
+                kinds.AUTOSCALERS,
+                lambda read: fold_autoscalers(
+                    read, of_pods.owners, of_pods.made.controllers(classes), of_pods.ownership
+                ),
             ),
             namespaces=self._namespaces(classes),
             services=tuple(sorted(services, key=repr)),
             local_services=tuple(
                 (*_key(item), item.spec.selector)
-                for item in self._all("Service")
+                for item in self._all(kinds.SERVICES)
                 if item.spec.type == "LoadBalancer" and item.spec.external_traffic_policy == "Local"
             ),
             opt_outs={
                 item.metadata.name: opt_out
-                for item in self._all("Namespace")
+                for item in self._all(kinds.NAMESPACES)
                 if (opt_out := evict_opt_out(item.metadata.annotations)) is not None
             },
-            priority_classes={one.metadata.name: one.value for one in self._all("PriorityClass")},
-            quotas=fold_quotas(self._all("ResourceQuota")),
+            priority_classes={
+                one.metadata.name: one.value for one in self._all(kinds.PRIORITY_CLASSES)
+            },
+            quotas=tuple(map(_quota, self._all(kinds.QUOTAS))),
             volumes=self._volumes(),
             missing=missing,
             resource_version=resource_version,
             selectors={w.metadata.uid: s for w in workloads if (s := kept.of(pod_selector, w))},
             usage=fold_usage(
-                self._all("NodeMetrics"),
+                self._all(kinds.NODE_METRICS),
                 self.use,
                 nodes=nodes,
                 pods=pods,
@@ -528,38 +521,48 @@ class Settled:
                 allocatable=nodes.allocatable[measurable],
                 captured_at=captured_at,
             ),
-            machines_coming=None
-            if (events := self.objects.get(EVENTS.kind)) is None
-            else fold_scale_outs(events),
-            pod_groups=fold_pod_groups(self._all(POD_GROUPS.kind), classes),
+            machines_coming=self._if_read(kinds.EVENTS, fold_scale_outs),
+            pod_groups=fold_pod_groups(self._all(kinds.POD_GROUPS), classes),
+            node_claims=self._if_read(
+                kinds.NODE_CLAIMS,
+                lambda read: fold_node_claims(read, self._all(kinds.NODE_POOLS), captured_at),
+            ),
             finished=finished,
         )
-        if (claims := self.objects.get(NODE_CLAIMS.kind)) is not None:
-            pools = self._all(NODE_POOLS.kind)
-            made = replace(made, node_claims=fold_node_claims(claims, pools, captured_at))
-        if (buffers := self.objects.get(CAPACITY_BUFFERS.kind)) is not None:
-            # What a buffer names may be a workload of the snapshot.
-            folded = fold_buffers(buffers, self._all(POD_TEMPLATES.kind), made)
-            made = replace(made, buffers=folded)
-        made = with_devices(made, DeviceObjects(*(self.objects.get(of.kind) for of in OF_DEVICES)))
+        # What a buffer names may be a workload of the snapshot.
+        buffers = self._if_read(
+            kinds.CAPACITY_BUFFERS,
+            lambda read: fold_buffers(read, self._all(kinds.POD_TEMPLATES), made),
+        )
+        made = made if buffers is None else replace(made, buffers=buffers)
+        made = with_devices(
+            made, DeviceObjects(*(self.objects.get(of.kind) for of in kinds.OF_DEVICES))
+        )
         if len(made.classes) == len(classes):
             # A cached property, which has been worked out already.
             made.__dict__["class_index"] = index
         return made
 
-    def _all(self, kind: str) -> tuple[Any, ...]:
-        return self.objects.get(kind, ())
+    def _all(self, kind: kinds.Resource) -> tuple[Any, ...]:
+        return self.objects.get(kind.kind, ())
+
+    def _if_read(self, kind: kinds.Resource, fold: Callable[[tuple[Any, ...]], T]) -> T | None:
+        """Return what ``fold`` makes of the objects of a kind; None where not even an empty list of them was read."""
+        objects = self.objects.get(kind.kind)
+        return None if objects is None else fold(objects)
 
     def _workloads(self) -> Iterator[o.Workload]:
         """Yield the controllers by uid; ReplicaSets and Jobs only if they own a pod."""
         wanted = {of_class.controller.uid for of_class in self.pods.classes}
-        workloads = [item for kind in WORKLOADS for item in self._all(kind)]
+        workloads = [item for kind in kinds.WORKLOADS for item in self.objects.get(kind, ())]
         for item in sorted(workloads, key=lambda workload: workload.metadata.uid):
-            if item.kind not in OWNING_KINDS or item.metadata.uid in wanted:
+            if item.kind not in kinds.OWNING_KINDS or item.metadata.uid in wanted:
                 yield item
 
     def _namespaces(self, classes: Iterable[PodClass]) -> dict[str, o.Labels]:
-        labels = {item.metadata.name: item.metadata.labels or {} for item in self._all("Namespace")}
+        labels = {
+            item.metadata.name: item.metadata.labels or {} for item in self._all(kinds.NAMESPACES)
+        }
         for cls in classes:
             # The label that the API server gives each namespace (NamespaceDefaultLabelName): all that is known of one not read.
             labels.setdefault(cls.namespace, {NAME_OF_NAMESPACE: cls.namespace})
@@ -567,9 +570,9 @@ class Settled:
 
     def _volumes(self) -> Volumes:
         return Volumes(
-            {_key(item): item for item in self._all("PersistentVolumeClaim")},
-            {item.metadata.name: item for item in self._all("PersistentVolume")},
-            {item.metadata.name: item for item in self._all("StorageClass")},
+            {_key(item): item for item in self._all(kinds.VOLUME_CLAIMS)},
+            {item.metadata.name: item for item in self._all(kinds.VOLUMES)},
+            {item.metadata.name: item for item in self._all(kinds.STORAGE_CLASSES)},
         )
 
 
@@ -635,13 +638,6 @@ def _index(*parts: Any) -> ClassIndex:
     return ClassIndex(parts[::2], parts[1::2])
 
 
-def fold_budgets(
-    budgets: Iterable[o.PodDisruptionBudget], index: ClassIndex
-) -> tuple[DisruptionBudget, ...]:
-    """Return the budgets by namespace and name, with their classes from ``index``."""
-    return tuple(_budget(budget, index) for budget in _by_ref(budgets))
-
-
 def count_allowed_disruptions(budget: o.PodDisruptionBudget) -> int:
     """Return the number of disruptions a budget allows now.
 
@@ -653,15 +649,6 @@ def count_allowed_disruptions(budget: o.PodDisruptionBudget) -> int:
 def _describe_stale(budget: o.PodDisruptionBudget) -> str:
     seen, newest = budget.status.observed_generation, budget.metadata.generation
     return "" if seen >= newest else f"its status is of generation {seen}, its spec of {newest}"
-
-
-def fold_quotas(quotas: Iterable[o.ResourceQuota]) -> tuple[Quota, ...]:
-    """Return the quotas by namespace and name."""
-    return tuple(_quota(quota) for quota in _by_ref(quotas))
-
-
-def _by_ref(objects: Iterable[_Named]) -> list[_Named]:
-    return sorted(objects, key=lambda item: (item.metadata.namespace, item.metadata.name))
 
 
 def _budget(budget: o.PodDisruptionBudget, index: ClassIndex) -> DisruptionBudget:

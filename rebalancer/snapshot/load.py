@@ -14,13 +14,13 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, Protocol
 
 import msgspec
 import numpy as np
@@ -59,7 +59,7 @@ from rebalancer.wire.kinds import (
     POD_GROUPS,
 )
 from rebalancer.wire.lists import JsonDecoder, in_words, item_decoder
-from rebalancer.wire.pods import FINISHED, Pod, PodRecord
+from rebalancer.wire.pods import FINISHED, Pod
 from rebalancer.wire.times import unix_seconds
 
 NEWEST_VERSION = (1, 36)
@@ -99,8 +99,21 @@ KeptObjects = list[tuple[str, bytes | Raw | o.Workload]]
 """Kind and object, as in the file; decoded if the file is in protobuf."""
 
 
+class Sink(Protocol):
+    """Takes the objects of one file, one after the other, in whatever form the file has them."""
+
+    seen: Counter[str]
+    """Kind -> objects so far."""
+
+    def add_json(self, kind: str, text: bytes | Raw) -> None:
+        """Add one object, ReplicaSets and Jobs after all pods; raises msgspec.DecodeError if it is none."""
+
+    def add_run(self, kind: str, run: bytes) -> None:
+        """Add the objects of a run in protobuf, without counting them; ReplicaSets and Jobs after all pods."""
+
+
 class Collected:
-    """The objects of one file, added one after the other."""
+    """The objects of one file, folded; a :class:`Sink`."""
 
     def __init__(self, finished: frozenset[str] = frozenset()) -> None:
         """``finished``: see :class:`Fold`."""
@@ -140,24 +153,26 @@ class Collected:
         elif kind in METRICS:
             self._note_time(decoded.at)
         self._note_time(unix_seconds(decoded.metadata.creation_timestamp))
-        if kind not in OWNING_KINDS or decoded.metadata.uid in self.controllers:
+        if kind not in OWNING_KINDS or decoded.metadata.uid in self._fold.controllers:
             self._fold.add(kind, (decoded,))
 
-    def add_pods(self, records: Iterable[PodRecord]) -> None:
-        """Add decoded pods, without counting them."""
-        self._fold.add_pods(records)
+    def add_run(self, kind: str, run: bytes) -> None:
+        """Add the objects of a run in protobuf, without counting them; ReplicaSets and Jobs after all pods.
 
-    def add_objects(self, kind: str, objects: Iterable[Any]) -> None:
-        """Add decoded objects of another kind, without counting them; ReplicaSets and Jobs after all pods."""
+        Raises:
+            ValueError: the run holds no such objects.
+        """
+        # Imported where they are used: most files are read without protobuf.
+        from rebalancer.wire.protobuf.lists import decode_run  # noqa: PLC0415
+        from rebalancer.wire.protobuf.pods import pod_records  # noqa: PLC0415
+
+        if kind == "Pod":
+            self._fold.add_pods(pod_records(run))
+            return
+        objects = decode_run(kind, run, self._fold.controllers if kind in OWNING_KINDS else None)
         if kind in self.keeps:
-            objects = list(objects)
             self.kept.extend((kind, one) for one in objects)
         self._fold.add(kind, objects)
-
-    @property
-    def controllers(self) -> Container[str]:
-        """The uids of the controllers of the pods so far; of ReplicaSets and Jobs, only these are needed."""
-        return self._fold.controllers
 
     def _note_node(self, node: Any, text: bytes | Raw) -> None:
         for condition in node.status.conditions or ():
@@ -358,7 +373,7 @@ def as_value_errors(name: str = "") -> Iterator[None]:
         raise ValueError(f"{where}{error}") from None
 
 
-def read_archive(archive: SnapshotArchive, objects: Collected) -> None:
+def read_archive(archive: SnapshotArchive, objects: Sink) -> None:
     """Add all lists of a file to ``objects``, pods first.
 
     Raises:
@@ -382,29 +397,23 @@ def read_archive(archive: SnapshotArchive, objects: Collected) -> None:
             )
 
 
-def _read_protobuf(stored: StoredList, pieces: Iterator[bytes], objects: Collected) -> None:
-    # Imported where they are used: most files are read without protobuf.
+def _read_protobuf(stored: StoredList, pieces: Iterator[bytes], objects: Sink) -> None:
     from rebalancer.wire.protobuf.frames import ListFrames  # noqa: PLC0415
-    from rebalancer.wire.protobuf.lists import KINDS, decode_run  # noqa: PLC0415
-    from rebalancer.wire.protobuf.pods import pod_records  # noqa: PLC0415
+    from rebalancer.wire.protobuf.lists import KINDS  # noqa: PLC0415
 
     kind = stored.kind
     if kind != "Pod" and kind not in KINDS:
         raise ValueError("lists of this kind are not kept in protobuf")
-    wanted = objects.controllers if kind in OWNING_KINDS else None
     frames = ListFrames(length=stored.bytes)
     before = objects.seen[kind]
     for piece in pieces:
         for run in frames.feed(piece):
-            if kind == "Pod":
-                objects.add_pods(pod_records(run))
-            else:
-                objects.add_objects(kind, decode_run(kind, run, wanted))
+            objects.add_run(kind, run)
             objects.seen[kind] = before + frames.items
     frames.close()
 
 
-def _read_json(stored: StoredList, pieces: Iterator[bytes], objects: Collected) -> None:
+def _read_json(stored: StoredList, pieces: Iterator[bytes], objects: Sink) -> None:
     kind, lines = stored.kind, split_lines(pieces)
     if next(lines, b"") != json_head(kind):
         raise ValueError(f"it is no list of {kind}, or cut off")
@@ -514,9 +523,11 @@ def _load(
     name = "standard input" if str(path) == "-" else str(path)
     try:
         with collector_paused():
-            loader = _Loader(name, finished, kinds)
+            objects = Collected(finished)
+            objects.keeps = kinds
+            loader = Loader(name, objects)
             _read(path, stdin, loader)
-            return loader.finish(), loader.kept
+            return loader.finish(objects), objects.kept
     except (gzip.BadGzipFile, zlib.error) as error:
         raise PolicyError([f"{name}: damaged: {error}"]) from None
     except EOFError:
@@ -525,7 +536,7 @@ def _load(
         raise PolicyError([f"{name}: cannot be read: {error.strerror or error}"]) from None
 
 
-def _read(path: str | Path, stdin: BinaryIO | None, loader: _Loader) -> None:
+def _read(path: str | Path, stdin: BinaryIO | None, loader: Loader) -> None:
     if str(path) == "-":
         if stdin is None:
             raise PolicyError(["standard input is not connected"])
@@ -581,20 +592,28 @@ def _list_objects(one: Any) -> Iterator[_Listed]:
         yield msgspec.json.encode(item), kind
 
 
-class _Loader:
-    """Reads one file: from its bytes to collected objects."""
+class Loader:
+    """Reads one file, of whatever form, into a sink."""
 
-    def __init__(self, name: str, finished: frozenset[str], kinds: Collection[str]) -> None:
-        self._name = name
+    def __init__(self, name: str, objects: Sink) -> None:
+        """``name``: of the file, in errors."""
+        self._name, self._objects = name, objects
         self._finished_phases: frozenset[str] | None = FINISHED  # what kubectl prints has all
-        self._objects = Collected(finished)
-        self._objects.keeps = kinds
-        self.kept = self._objects.kept
         self._meta = _Envelope.Meta()
         self._server = ""
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the file says of itself, as the metadata of a list in JSON."""
+        said: dict[str, Any] = msgspec.to_builtins(self._meta)
+        return said
+
     def read(self, stream: BinaryIO, *, seekable: bool) -> None:
-        """Read a stream to its end; ``seekable``: whether the stream can seek."""
+        """Read a stream to its end; ``seekable``: whether the stream can seek.
+
+        Raises:
+            PolicyError: it has another format, or an object of it is damaged.
+        """
         plain, head = unpack(stream)
         text = head.lstrip(_BLANK)
         if text[:1] == b"\0":
@@ -722,10 +741,11 @@ class _Loader:
         what = f"kind {kind}" if kind else "no list of API objects"
         raise PolicyError([f"{self._name}: {what}: {_ADVICE}"])
 
-    def finish(self) -> Snapshot:
+    def finish(self, objects: Collected) -> Snapshot:
+        """Return the snapshot of ``objects``, which were read; raises PolicyError if an object cannot be used."""
         annotations = self._meta.annotations or {}
         try:
-            snapshot = self._objects.snapshot(
+            snapshot = objects.snapshot(
                 captured_at=unix_seconds(annotations.get(CAPTURED_AT)),
                 version=version_numbers(annotations.get(VERSION, "")),
                 kinds=annotations.get(KINDS, "").split(","),

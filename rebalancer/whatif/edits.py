@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -16,20 +16,18 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from rebalancer.base.data_text import read_rest, unpack, yaml_documents
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import FEW, did_you_mean
 from rebalancer.policy.values import is_label_key, is_label_value
 from rebalancer.scheduler.topology import HOSTNAME
 from rebalancer.snapshot.labels import ZONE_KEYS, object_selector
-from rebalancer.snapshot.load import MAGIC, SnapshotArchive, load_snapshot
+from rebalancer.snapshot.load import Loader, load_snapshot
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.store import StoredList
+from rebalancer.wire.lists import JsonDecoder
 from rebalancer.wire.pods import FINISHED
 from rebalancer.wire.quantity import parse, share_of
 
 Json = dict[str, Any]
-_DAMAGED = (ValueError, msgspec.DecodeError, RecursionError)
 
 
 @dataclass(slots=True)
@@ -94,6 +92,28 @@ def unschedule(pod: Json) -> Json:
     return {**pod, "spec": spec, "status": {"phase": "Pending"}}
 
 
+class _Plain:
+    """Keeps the objects of a file as dictionaries; a sink of ``rebalancer.snapshot.load``."""
+
+    def __init__(self) -> None:
+        self.seen: Counter[str] = Counter()
+        self.items: list[Json] = []
+
+    def add_json(self, kind: str, text: bytes | msgspec.Raw) -> None:
+        """Add one object."""
+        self.seen[kind] += 1
+        self.items.append({"kind": kind, **_plain.decode(text)})
+
+    def add_run(self, kind: str, run: bytes) -> None:
+        """Add the objects of a run in protobuf, without counting them."""
+        from rebalancer.wire.protobuf.lists import plain_objects  # noqa: PLC0415
+
+        self.items += ({"kind": kind, **item} for item in plain_objects(kind, run))
+
+
+_plain = JsonDecoder(Json)
+
+
 def read_objects(data: bytes) -> Objects:
     """Return the objects of a snapshot file that ``load_snapshot`` could read.
 
@@ -102,75 +122,10 @@ def read_objects(data: bytes) -> Objects:
     Raises:
         PolicyError: a part is damaged.
     """
-    try:
-        stream = BytesIO(data)
-        is_archive = data.startswith(MAGIC)
-        return _of_archive(SnapshotArchive(stream)) if is_archive else _of_text(stream)
-    except _DAMAGED as error:
-        raise _not_editable(str(error)) from None
-
-
-def _not_editable(why: str) -> PolicyError:
-    return PolicyError([f"the snapshot cannot be edited: {why}"])
-
-
-def _of_text(stream: BinaryIO) -> Objects:
-    plain, head = unpack(stream)
-    text = read_rest(plain, head).lstrip(b"\xef\xbb\xbf \t\r\n")
-    if text[:1] == b"{":
-        documents = _json_documents(text)
-    else:
-        documents = [document for document in yaml_documents(text) if document is not None]
-    metadata: Mapping[str, Any] = {}
-    items: list[Json] = []
-    for document in documents:
-        if document["kind"].endswith("List"):
-            metadata = document.get("metadata") or {}
-        items += _items(document)
-    return Objects(metadata, items)
-
-
-def _json_documents(text: bytes) -> list[Any]:
-    try:
-        return [msgspec.json.decode(text)]
-    except msgspec.DecodeError as error:
-        try:
-            return msgspec.json.Decoder().decode_lines(text)
-        except msgspec.DecodeError:
-            raise error from None
-
-
-def _of_archive(archive: SnapshotArchive) -> Objects:
-    items: list[Json] = []
-    for stored in archive.manifest.lists:
-        try:
-            if stored.in_protobuf:
-                objects = _from_protobuf(stored, archive.pieces(stored))
-            else:
-                objects = _items(msgspec.json.decode(b"".join(archive.pieces(stored))))
-            items += ({"kind": stored.kind, **item} for item in objects)
-        except _DAMAGED as error:
-            raise _not_editable(f"{stored.file}: {error}") from None
-    return Objects(archive.manifest.as_metadata(), items)
-
-
-def _from_protobuf(stored: StoredList, pieces: Iterable[bytes]) -> Iterator[Json]:
-    from rebalancer.wire.protobuf.frames import ListFrames  # noqa: PLC0415
-    from rebalancer.wire.protobuf.lists import plain_objects  # noqa: PLC0415
-
-    frames = ListFrames(length=stored.bytes)
-    for piece in pieces:
-        for run in frames.feed(piece):
-            yield from plain_objects(stored.kind, run)
-
-
-def _items(document: Mapping[str, Any]) -> Iterator[Json]:
-    kind = document["kind"]
-    if not kind.endswith("List"):
-        yield dict(document)
-        return
-    for item in document.get("items") or ():
-        yield {"kind": kind.removesuffix("List"), **item}
+    objects = _Plain()
+    loader = Loader("the snapshot cannot be edited", objects)
+    loader.read(BytesIO(data), seekable=True)
+    return Objects(loader.metadata, objects.items)
 
 
 def read_data(path: str, stdin: BinaryIO) -> bytes:

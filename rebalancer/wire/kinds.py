@@ -98,10 +98,12 @@ def _list_seldom(
 PODS = _declare("Pod", "v1", "pods", read=Read.ALWAYS, in_protobuf=True)
 NODES = _list("Node", "v1", "nodes", o.Node, namespaced=False, in_protobuf=True)
 NAMESPACES = _list("Namespace", "v1", "namespaces", o.Namespace, namespaced=False)
-_list("Service", "v1", "services", o.Service)
+SERVICES = _list("Service", "v1", "services", o.Service)
 QUOTAS = _list("ResourceQuota", "v1", "resourcequotas", o.ResourceQuota)
-_list("PersistentVolumeClaim", "v1", "persistentvolumeclaims", o.PersistentVolumeClaim)
-_list("PersistentVolume", "v1", "persistentvolumes", o.PersistentVolume, namespaced=False)
+VOLUME_CLAIMS = _list(
+    "PersistentVolumeClaim", "v1", "persistentvolumeclaims", o.PersistentVolumeClaim
+)
+VOLUMES = _list("PersistentVolume", "v1", "persistentvolumes", o.PersistentVolume, namespaced=False)
 _list_workload("ReplicationController", "v1", "replicationcontrollers")
 REPLICA_SETS = _list_workload(
     "ReplicaSet", "apps/v1", "replicasets", read=Read.AFTER_PODS, in_protobuf=True
@@ -153,8 +155,10 @@ NODE_CLAIMS = _list_seldom(
 NODE_POOLS = _list_seldom(
     "NodePool", "karpenter.sh/v1", "nodepools", o.NodePool, empty_counts=False, **_KARPENTER
 )
-_list("StorageClass", "storage.k8s.io/v1", "storageclasses", o.StorageClass, namespaced=False)
-_list("CSINode", "storage.k8s.io/v1", "csinodes", o.CSINode, namespaced=False)
+STORAGE_CLASSES = _list(
+    "StorageClass", "storage.k8s.io/v1", "storageclasses", o.StorageClass, namespaced=False
+)
+CSI_NODES = _list("CSINode", "storage.k8s.io/v1", "csinodes", o.CSINode, namespaced=False)
 PRIORITY_CLASSES = _list(
     "PriorityClass",
     "scheduling.k8s.io/v1",

@@ -31,7 +31,7 @@ class _Store:
 
 def _read(data: bytes) -> None:
     text = data.decode(errors="surrogateescape")
-    memory = MemoryStore(_Store(text), _SNAPSHOT, "run", lambda _: None)  # type: ignore[arg-type]
+    memory = MemoryStore(_Store(text), _SNAPSHOT, "run")  # type: ignore[arg-type]
     memory.begin()
     describe_cooling(memory.document, _SNAPSHOT.captured_at)
     count_last_hour(memory.document, _SNAPSHOT.captured_at)

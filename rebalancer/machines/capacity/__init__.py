@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rebalancer.machines.capacity.of_run import MachineMemory
     from rebalancer.machines.capacity.scaling import Scaling
-    from rebalancer.run.context import RunContext
-    from rebalancer.run.source import Reading, Source
+    from rebalancer.run.context import RunNotes
+    from rebalancer.run.source import Reading
 
 
 class MachineScaler:
@@ -17,8 +17,8 @@ class MachineScaler:
     def __init__(self) -> None:
         self._memory: MachineMemory | None = None
 
-    def __call__(self, run: RunContext, source: Source, reading: Reading) -> Scaling | None:
-        """Return what the run does to machines; None without a strategy for it.
+    def __call__(self, reading: Reading, notes: RunNotes) -> Scaling | None:
+        """Return what the run does to machines, which is added to ``notes`` then and later; None without a strategy for it.
 
         Raises:
             ProviderError: the machines could not be read; none was changed.
@@ -27,4 +27,4 @@ class MachineScaler:
         from rebalancer.machines.capacity import of_run  # noqa: PLC0415
 
         self._memory = self._memory or of_run.MachineMemory()
-        return of_run.scaling_of(self._memory, run, source, reading)
+        return of_run.scaling_of(self._memory, reading, notes)

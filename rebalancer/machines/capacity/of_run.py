@@ -41,7 +41,7 @@ from rebalancer.plan.machines import MachineAct
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.pins import find_pins
 from rebalancer.planner.rules import History, RunRules
-from rebalancer.policy.cluster import CapacitySettings, GroupBounds
+from rebalancer.policy.cluster import GroupBounds
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.providers.contract import (
     ClusterProvider,
@@ -53,8 +53,8 @@ from rebalancer.providers.contract import (
 )
 from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.registry import PlugIns, Registry
-from rebalancer.run.context import RunContext, instance
-from rebalancer.run.source import Reading, Source
+from rebalancer.run.context import RunContext, RunNotes, instance
+from rebalancer.run.source import Reading
 from rebalancer.run.tidying import conditions_of
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.autoscalers import autoscalers
@@ -77,7 +77,6 @@ NONE = "none"
 def assess(
     rules: RunRules,
     history: History,
-    settings: CapacitySettings,
     snapshot: Snapshot,
     provider: str,
     machines: Machines,
@@ -96,6 +95,7 @@ def assess(
     Raises:
         ProviderError: the provider cannot be queried.
     """
+    settings = rules.loaded.policy.capacity
     if not settings.buffers:
         snapshot = replace(snapshot, buffers=None)
     read = [
@@ -216,10 +216,8 @@ class MachineMemory:
     """The state about which Events were written."""
 
 
-def judge_machines(
-    run: RunContext, source: Source, snapshot: Snapshot, *, asks: bool = True
-) -> CapacityReport:
-    """Return the report on machines without acting, including the back-offs of groups if they are stored.
+def judge_machines(reading: Reading, *, asks: bool = True) -> tuple[CapacityReport, Sequence[str]]:
+    """Return the report on machines without acting, including the back-offs of groups if they are stored; and notes.
 
     ``asks``: whether to query the provider; else groups come from labels.
 
@@ -227,42 +225,36 @@ def judge_machines(
         ProviderError: the provider cannot be queried.
         ClusterReadError: the stored state could not be read.
     """
-    policy, group_states = run.loaded.policy, GroupStates(warn=run.notes.append)
-    if (store := _store(run, source.client)) is not None:
-        group_states.earlier, group_states.times = store.load(), _scale_out_times(policy)
-    return _assess(run, source, snapshot, MachineMemory(), group_states, asks=asks)[0]
+    group_states, flaw = GroupStates(), None
+    if (store := _store(reading)) is not None:
+        group_states.earlier, flaw = store.load()
+        group_states.times = _scale_out_times(reading.run.loaded.policy)
+    report, _, notes = _assess(reading, MachineMemory(), group_states, asks=asks)
+    return report, [*([] if flaw is None else [flaw]), *notes]
 
 
 def _assess(
-    run: RunContext,
-    source: Source,
-    snapshot: Snapshot,
-    memory: MachineMemory,
-    group_states: GroupStates,
-    *,
-    asks: bool = True,
-) -> tuple[CapacityReport, Machines]:
-    providers = Registry.installed().providers
+    reading: Reading, memory: MachineMemory, group_states: GroupStates, *, asks: bool = True
+) -> tuple[CapacityReport, Machines, Sequence[str]]:
+    run, providers = reading.run, Registry.installed().providers
     name: str = NONE
     machines: Machines = LabelledGroups()
     if asks:
-        name, machines = open_provider(run, providers, source.client)
-    capacity = run.loaded.policy.capacity
+        name, machines = open_provider(run, providers, reading.client)
     with collector_paused():
         report = assess(
             run.rules,
-            run.history,
-            capacity,
-            snapshot,
+            reading.history,
+            reading.snapshot,
             name,
             machines,
             group_states.inputs,
             group_states.with_asked,
             memory.scale_in.unneeded.keys(),
         )
-    if asks:
-        run.notes.extend(explain_bounds(capacity.groups, report.groups.groups))
-    return report, machines
+    bounds = run.loaded.policy.capacity.groups
+    unheld = explain_bounds(bounds, report.groups.groups) if asks else ()
+    return report, machines, (*report.inputs.notes, *unheld)
 
 
 def explain_bounds(bounds: Mapping[str, GroupBounds], groups: Sequence[NodeGroup]) -> Iterator[str]:
@@ -283,39 +275,36 @@ def explain_bounds(bounds: Mapping[str, GroupBounds], groups: Sequence[NodeGroup
                     yield f"capacity.groups.{name}.{key} is {asked}, and {holds} holds: the provider refuses more than its own sizes"
 
 
-def scaling_of(
-    memory: MachineMemory, run: RunContext, source: Source, reading: Reading
-) -> Scaling | None:
-    """Return the run's actions on machines; see :class:`rebalancer.machines.capacity.MachineScaler`."""
-    if not any(scaling_strategies(run.loaded.policy)):
+def scaling_of(memory: MachineMemory, reading: Reading, notes: RunNotes) -> Scaling | None:
+    """Return what the run does to machines; see :class:`rebalancer.machines.capacity.MachineScaler`."""
+    if not any(scaling_strategies(reading.run.loaded.policy)):
         return None
-    of_run = _MachinesOfRun(memory, run, source, reading)
-    return Scaling(list(of_run.scalers()), of_run.keep, stop=run.stop)
+    of_run = _MachinesOfRun(memory, reading, notes)
+    return Scaling(list(of_run.scalers()), of_run.keep, stop=reading.run.stop)
 
 
 class _MachinesOfRun:
     """The machines as one run has read them, and what outlasts the run."""
 
-    def __init__(
-        self, memory: MachineMemory, run: RunContext, source: Source, reading: Reading
-    ) -> None:
-        self._memory, self._run, self._source, self._reading = memory, run, source, reading
-        self._policy = run.loaded.policy
-        with run.timings.phase("machines"):
-            self._store = store = _store(run, source.client)
-            self._states = GroupStates(times=_scale_out_times(self._policy), warn=run.notes.append)
+    def __init__(self, memory: MachineMemory, reading: Reading, notes: RunNotes) -> None:
+        self._memory, self._reading, self._notes = memory, reading, notes
+        self._run, self._policy = reading.run, reading.run.loaded.policy
+        with reading.run.timings.phase("machines"):
+            self._store = store = _store(reading)
+            self._states = GroupStates(times=_scale_out_times(self._policy))
             if memory.groups is None:
-                memory.groups = {} if store is None else store.load()
+                memory.groups, flaw = ({}, None) if store is None else store.load()
                 memory.announced = Announced(groups=memory.groups)
+                notes.add(flaw)
             self._states.earlier = memory.groups
-            assessed = _assess(run, source, reading.snapshot, memory, self._states)
-            self._seen, self._machines = assessed
+            self._seen, self._machines, said = _assess(reading, memory, self._states)
+            notes.add(*said)
             # What is noted from here on counts for the next run, also if this one fails.
             memory.groups = self._states.groups
 
     def scalers(self) -> Iterator[tuple[str, Scaler]]:
         """Yield each strategy that acts on machines, with what acts for it."""
-        run, client, policy = self._run, self._source.client, self._policy
+        run, client, policy = self._run, self._reading.client, self._policy
         guarded = Guarded(
             self._machines,
             known_nodes(self._reading.snapshot),
@@ -323,12 +312,12 @@ class _MachinesOfRun:
             self._states.asked,
             _find_ending(self._reading.snapshot),
         )
-        conditions = conditions_of(run)
+        conditions = conditions_of(run, self._note_once)
         for name, scales in scaling_strategies(policy):
             asked = run.acts and policy.mode_of(name) is Mode.ENFORCE
             suspended = self._why_suspended(name, scales)
             if asked and suspended is not None and self._seen.autoscalers:
-                run.notes.append(f"{name} does nothing to machines: {suspended}")
+                self._notes.add(f"{name} does nothing to machines: {suspended}")
             dry = suspended is None and not run.acts
             context = ScalerContext(
                 strategy=name,
@@ -345,18 +334,23 @@ class _MachinesOfRun:
                 keep_groups=self._keep_groups,
                 suspended="a dry run changes nothing" if dry else suspended,
                 dry=dry,
-                warn=conditions.warn,
+                warn=self._note_once,
                 show=lambda node: None if client is None else conditions.show(client, node),
                 gives_back=asked,
             )
             yield name, _SCALERS[scales](context)
+
+    def _note_once(self, text: str) -> None:
+        self._notes.add(None if text in self._notes else text)
 
     def _why_suspended(self, name: str, scales: str) -> str | None:
         """Return why a strategy only advises now; None if it may act, or would in a real run."""
         run, snapshot, seen = self._run, self._reading.snapshot, self._seen
         # Nodes that are not Ready, and pending pods in numbers, are what groups are increased for.
         skew = self._reading.clock_skew
-        standstill = run.rules.standstill(snapshot, skew, run.history, moves=scales != "out")
+        standstill = run.rules.standstill(
+            snapshot, skew, self._reading.history, moves=scales != "out"
+        )
         if scales != "out" and (closed := closed_zones(snapshot)):
             standstill.append(closed)
         whole = size_of_cluster(seen.snapshot, seen.groups)
@@ -366,7 +360,7 @@ class _MachinesOfRun:
 
     def _server_time(self) -> float:
         """Return the API server's time; for a snapshot file, the time of the file."""
-        if self._source.client is None:
+        if self._reading.client is None:
             return self._reading.snapshot.captured_at
         return self._run.environment.clock.unix() + self._reading.clock_skew
 
@@ -378,7 +372,7 @@ class _MachinesOfRun:
 
     def keep(self, acts: Sequence[MachineAct]) -> bool:
         """Store the states of groups after a run that acts, and write its Events; return whether they could be stored."""
-        run, client, store, memory = self._run, self._source.client, self._store, self._memory
+        run, client, store, memory = self._run, self._reading.client, self._store, self._memory
         self._states.note_plan(self._seen.scale_out, self._seen.snapshot, group_increases(acts))
         earlier, memory.announced = memory.announced, Announced.of(self._seen, self._states.groups)
         if store is None or client is None or not run.acts:
@@ -388,7 +382,7 @@ class _MachinesOfRun:
         try:
             uid = store.keep(memory.announced.groups)
         except ClusterReadError as error:
-            run.notes.append(f"the state of machines could not be stored: {error}")
+            self._notes.add(f"the state of machines could not be stored: {error}")
             return False
         subject = Subject("ConfigMap", *(run.state.machine_state or ("", "")), uid)
         clock, by = run.environment.clock.unix, instance(run.environment)
@@ -397,8 +391,7 @@ class _MachinesOfRun:
             writer.announce(
                 one.about, one.note, reason=one.reason, action=one.action, warning=one.warning
             )
-        if (left := writer.close()) is not None:
-            run.notes.append(left)
+        self._notes.add(writer.close())
         return True
 
 
@@ -419,10 +412,11 @@ def _find_ending(snapshot: Snapshot) -> frozenset[str]:
     )
 
 
-def _store(run: RunContext, client: Client | None) -> GroupStore | None:
+def _store(reading: Reading) -> GroupStore | None:
+    run, client = reading.run, reading.client
     if client is None or run.state.machine_state is None:
         return None
     from rebalancer.kube.config_map import ConfigMapStore  # noqa: PLC0415
 
     store = ConfigMapStore(client, *run.state.machine_state, advice="or leave out --machine-state")
-    return GroupStore(store, run.notes.append)
+    return GroupStore(store)

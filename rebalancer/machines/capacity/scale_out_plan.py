@@ -88,7 +88,9 @@ class ScaleOutInputs:
     scaled_out_at: Mapping[str, float] = field(default_factory=dict)
     """Group -> Unix seconds of its last increase."""
     no_help: NoHelps = field(default_factory=dict)
-    """The earlier increases whose machines were of no use to the pods."""
+    """The increases that brought machines which were of no use."""
+    notes: tuple[str, ...] = ()
+    """What could not be asked of the groups."""
 
     @property
     def earlier(self) -> EarlierIncreases:

@@ -8,7 +8,7 @@ The times are those of Cluster Autoscaler (``--max-node-provision-time``, ``--in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
@@ -200,20 +200,19 @@ def encode(groups: Mapping[str, GroupState]) -> str:
 class GroupStore:
     """The states of groups, in a ConfigMap that only the leading process writes."""
 
-    def __init__(self, store: ConfigMapStore, warn: Callable[[str], None]) -> None:
-        self._store, self._warn = store, warn
-        self.where = store.name
+    def __init__(self, store: ConfigMapStore) -> None:
+        self._store = store
 
-    def load(self) -> dict[str, GroupState]:
-        """Return the states that an earlier process has stored.
+    def load(self) -> tuple[dict[str, GroupState], str | None]:
+        """Return what an earlier process has stored, and a note on what is wrong with it or None.
 
         Raises:
             ClusterReadError: the ConfigMap does not exist, or could not be read.
         """
         groups, flaw = decode(self._store.require().data)
         if flaw is not None:
-            self._warn(f"ConfigMap {self.where}: {flaw}; back-offs of groups start again")
-        return groups
+            flaw = f"ConfigMap {self._store.name}: {flaw}; back-offs of groups start again"
+        return groups, flaw
 
     def keep(self, groups: Mapping[str, GroupState], *, always: bool = False) -> str:
         """Store the states; return the uid of the ConfigMap.
@@ -260,9 +259,7 @@ class GroupStates:
     times: ScaleOutTimes | None = None
     """None where nothing scales out: each pending pod counts, and no group is blocked."""
     groups: dict[str, GroupState] = field(default_factory=dict)
-    """The present states."""
-    warn: Callable[[str], None] = lambda _: None
-    """Receives a warning about each query that failed."""
+    """As it is now."""
 
     def with_asked(self, group: NodeGroup, now: float) -> NodeGroup:
         """Return a group with the size that was requested of it, where the provider's answer may be older than that."""
@@ -283,8 +280,7 @@ class GroupStates:
 
     def inputs(self, snapshot: Snapshot, groups: Groups, machines: Machines) -> ScaleOutInputs:
         """Return the inputs of scale-out, after updating the states from the groups' machines."""
-        for text in groups.unread:
-            self.warn(text)
+        notes = list(groups.unread)
         now, sizes = snapshot.captured_at, sizes_of(snapshot, groups)
         times = self.times or ScaleOutTimes()
         self.groups = {
@@ -299,6 +295,7 @@ class GroupStates:
                 ),
                 now,
                 machines,
+                notes,
             )
             for group in groups.groups
         }
@@ -321,6 +318,7 @@ class GroupStates:
             triggering=(
                 None if self.times is None else unschedulable_for(snapshot, times.new_pod_delay)
             ),
+            notes=tuple(notes),
         )
 
     def _note_unknown(self, group: NodeGroup, *, has_nodes: bool, now: float) -> None:
@@ -333,11 +331,11 @@ class GroupStates:
         )
 
     def _note_failed_launches(
-        self, group: NodeGroup, state: GroupState, now: float, machines: Machines
+        self, group: NodeGroup, state: GroupState, now: float, machines: Machines, notes: list[str]
     ) -> GroupState:
         """Return the state of a group with failed launches; the provider is queried if machines are missing.
 
-        As in Cluster Autoscaler's AWS provider: if the request fails, no failed launch is known.
+        As in Cluster Autoscaler's AWS provider: if the request fails, no failed launch is known, which is added to ``notes``.
         """
         missing = group.desired is not None and len(group.instances) < group.desired
         if self.times is None or not missing or state.is_paused(now):
@@ -346,7 +344,7 @@ class GroupStates:
         try:
             why = machines.launch_failure(group, since)
         except ProviderError as error:
-            self.warn(f"whether launches have failed is not known: {error}")
+            notes.append(f"whether launches have failed is not known: {error}")
             return state
         return note_failure(state, NOT_LAUNCHED, why, now) if why else state
 

@@ -20,7 +20,6 @@ from rebalancer.base.errors import (
     StoppedError,
 )
 from rebalancer.base.plain_text import count
-from rebalancer.base.stop import Stop
 from rebalancer.core import INTERPRETED, is_compiled
 from rebalancer.kube.client import Client
 from rebalancer.machines.drain.cordon import Choice, as_cordoned, mask_of
@@ -59,9 +58,9 @@ from rebalancer.policy.model import Eagerness, Methods, Mode, Policy, Protect, S
 from rebalancer.policy.values import Limit, Params
 from rebalancer.registry import Registry
 from rebalancer.report.document import FORMS
-from rebalancer.report.progress import Progress
 from rebalancer.run.context import (
     RunContext,
+    RunNotes,
     instance,
     name_in_marks,
     own_pod,
@@ -86,6 +85,7 @@ from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
     from rebalancer.kube.lease import LeaseTaken
+    from rebalancer.kube.resources import AccessRule
 
 
 _ALL = Limit.parse("100%")
@@ -286,14 +286,13 @@ class NodeCommand:
     """
 
     options: EmptyingOptions
-    environment: Environment
-    stop: Stop
-    """The stop of the whole command."""
     orders: Orders
-    progress: Progress
     base: RunContext
-    """The run of which every round is a copy, with a time and a policy of its own."""
-    conditions: NodeConditions
+    """Of the whole command; every round is a copy of it, with a time and a policy of its own."""
+    notes: list[str]
+    """What the report says beside the pods, so far: a command acts for hours, in rounds and courses."""
+    granted: frozenset[AccessRule] = frozenset()
+    """Rights that were checked and are granted."""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """Uid -> the outcome of the last attempt to evict the pod."""
     ordered: frozenset[str] = frozenset()
@@ -335,21 +334,18 @@ class NodeCommand:
             timings=timings,
             progress=progress,
             # What is said of strategies is left out: these rounds have one of their own.
-            notes=[*loaded.warnings, *([] if is_compiled() else [INTERPRETED])],
+            notes=(*loaded.warnings, *([] if is_compiled() else [INTERPRETED])),
         )
         return cls(
             options=options,
-            environment=environment,
-            stop=stop,
             orders=options.orders(pod_selector, own_pod(environment)),
-            progress=progress,
             base=base,
-            conditions=NodeConditions(
-                options.node_conditions or base.loaded.policy.node_conditions,
-                environment.clock.unix,
-                base.notes.append,
-            ),
+            notes=list(base.notes),
         )
+
+    def note(self, *texts: str) -> None:
+        """Add notes to the report, each once: a round may say again what an earlier one has said."""
+        self.notes += [text for text in dict.fromkeys(texts) if text not in self.notes]
 
     def run_for(
         self, names: Sequence[str], policy: LoadedPolicy | None = None
@@ -374,16 +370,16 @@ class NodeCommand:
                 protections=protections,
                 ordered=self.ordered,
             ),
-            stop=self.stop.sooner(_ROUND, self.environment.stop),
-            timings=Timings(self.environment.clock, shown=self.base.timings.shown),
+            stop=self.base.stop.sooner(_ROUND, self.base.environment.stop),
+            timings=Timings(self.base.environment.clock, shown=self.base.timings.shown),
             rights=DRAIN_RULES,
-            notes=list(self.base.notes),
+            granted=self.granted,
         )
         return run, protections
 
     @contextmanager
     def source(self, names: Sequence[str]) -> Iterator[Source]:
-        """Yield the source of a run; wait if another run holds the Lease. The run's notes are kept for the report."""
+        """Yield the source of a run; wait if another run holds the Lease."""
         held = ""
         while True:
             run, _ = self.run_for(names)
@@ -393,32 +389,27 @@ class NodeCommand:
                         open_source(run, self.options.cluster, lambda: self.client)
                     )
                 except ClusterReadError:
-                    if held and (why := self.stop.reason()) is not None:
+                    if held and (why := self.base.stop.reason()) is not None:
                         raise self._end_of_wait(names, why, held) from None
                     raise
+                self.granted = source.granted
                 if source.lease_taken is None:
-                    stack.callback(self._keep_notes, run.notes)
                     yield source
                     return
             held = self._wait_for(source.lease_taken)
-            if (why := self.stop.wait(_TURN)) is not None:
+            if (why := self.base.stop.wait(_TURN)) is not None:
                 raise self._end_of_wait(names, why, held)
-
-    def _keep_notes(self, notes: Sequence[str]) -> None:
-        """Add notes to the report, each once: a round may repeat notes of earlier ones."""
-        said = self.base.notes
-        said.extend(note for note in dict.fromkeys(notes) if note not in said)
 
     def _end_of_wait(self, names: Sequence[str], why: str, held: str) -> RebalancerError:
         """Return the error that ends the wait for the Lease; ``names``: nodes that are emptied, none in the pre-flight."""
-        if not names and self.environment.stop.is_set():
+        if not names and self.base.environment.stop.is_set():
             return StoppedError()  # the pre-flight changes nothing
         return ClusterReadError(f"{why}, while {held}")
 
     def _wait_for(self, taken: LeaseTaken) -> str:
         """Report who holds the Lease, once per holder and again after a long time; return that text."""
         lease, until = "/".join(self.options.state.lease or ()), rfc3339(taken.expires_at)
-        is_long = 0 < taken.since < self.environment.clock.unix() - _LONG
+        is_long = 0 < taken.since < self.base.environment.clock.unix() - _LONG
         held = f"{taken.holder} held the Lease {lease}"
         hint = ""
         if is_long:
@@ -426,7 +417,7 @@ class NodeCommand:
         if self.waited_for != (taken.holder, is_long):
             self.waited_for = taken.holder, is_long
             said = f"waiting  for {taken.holder}, which holds the Lease {lease} until {until} unless renewed{hint}"
-            self.progress.note("lease", said, holder=taken.holder, until=until)
+            self.base.progress.note("lease", said, holder=taken.holder, until=until)
         return held + hint
 
     # -- the whole ---------------------------------------------------------------------------------
@@ -443,12 +434,12 @@ class NodeCommand:
         """
         refused = refuses(preflight.checks)
         if self.options.dry or refused:
-            self.base.notes.extend([] if left is None else [left])
+            self.note(*[] if left is None else [left])
             return self._report(preflight, ExitCode.UNREADABLE if refused else ExitCode.DONE)
-        self.environment.committed.set()
-        why = carry_out(course(), self.stop) or left
+        self.base.environment.committed.set()
+        why = carry_out(course(), self.base.stop) or left
         missing = [] if why is not None else self._find_missing(preflight.snapshot)
-        self.base.notes.extend(missing)
+        self.note(*missing)
         done = why is None and not missing
         return self._report(preflight, ExitCode.DONE if done else ExitCode.PARTIAL, why)
 
@@ -461,10 +452,10 @@ class NodeCommand:
             exit_code=int(code),
             outcomes=self.outcomes,
             ended=why,
-            warnings=self.base.notes,
+            warnings=self.notes,
             kind=self.options.report_kind,
         )
-        report.document.print_to(self.environment, self.options.output)
+        report.document.print_to(self.base.environment, self.options.output)
         return code
 
     # -- before anything is changed ----------------------------------------------------------------
@@ -484,7 +475,7 @@ class NodeCommand:
                 self._look_up_daemon_sets(source.client, reading.snapshot, names)
             snapshot = choice.expect(reading.snapshot)
             checks = self._checks(run, snapshot, names)
-            self._keep_notes(list(warn_of_outage(snapshot, names)))
+            self.note(*warn_of_outage(snapshot, names), *reading.notes)
             if self.options.dry_run == "server" and source.client is not None:
                 checks = ask_server(source.client, snapshot, checks)
             return Preflight(source.name, snapshot, names, checks)
@@ -497,6 +488,7 @@ class NodeCommand:
         """
         with self.source(()) as source:
             reading = source.read()
+            self.note(*reading.notes)
             return reading.snapshot, reading.clock_skew
 
     def _choose(self, choice: Choice, snapshot: Snapshot) -> Sequence[str]:
@@ -550,20 +542,21 @@ class NodeCommand:
         names = list(uids)
         with self.source(names) as source:
             reading = source.read()
-            run = reading.run
+            self.note(*reading.notes)
             there = reading.snapshot.nodes
             if others := [
                 n for n in names if n in there.index and there.uid[there.index[n]] != uids[n]
             ]:
                 return f"another node has come under the name {others[0]}"
-            planned = plan_run(run, reading, None)
+            planned, notes = plan_run(reading)
+            self.note(*notes)
             if planned.standstill:
                 return planned.standstill[0]
             if not planned.plan.moves:
-                planned, why = self._without_plan(run, planned, names)
+                planned, why = self._without_plan(reading.run, planned, names)
                 if why is not None:
                     return why
-            return self._act(run, source, reading, planned)
+            return self._act(reading, planned)
 
     def _without_plan(
         self, run: RunContext, planned: Planned, names: Sequence[str]
@@ -577,20 +570,13 @@ class NodeCommand:
         said = [one.message for of in checks for one in of.pods if one.message]
         return planned, said[0] if said else planned.plan.stopped
 
-    def _act(
-        self, run: RunContext, source: Source, reading: Reading, planned: Planned
-    ) -> str | None:
-        ask_server = self.options.grace_period
-        seconds = None if ask_server < 0 else ask_server
-        execution = act(
-            run,
-            source,
-            reading,
-            planned,
-            None,
-            ordered=True,
-            grace=lambda _: seconds,
-        )
+    def _act(self, reading: Reading, planned: Planned) -> str | None:
+        given, notes = self.options.grace_period, RunNotes()
+        seconds = None if given < 0 else given
+        try:
+            execution = act(reading, planned, notes, ordered=True, grace=lambda _: seconds)
+        finally:
+            self.note(*notes)
         if execution is None:
             return None
         self.outcomes.update({outcome.move.uid: outcome for outcome in execution.outcomes})
@@ -627,14 +613,20 @@ class NodeCommand:
     @cached_property
     def client(self) -> Client:
         """The client of the command; each round uses it until its own stop. Raises ClusterReadError without a cluster."""
-        return self.options.cluster.client(self.environment, self.stop)
+        return self.options.cluster.client(self.base.environment, self.base.stop)
+
+    @cached_property
+    def conditions(self) -> NodeConditions:
+        """The writer of the nodes' conditions."""
+        on = self.options.node_conditions or self.base.loaded.policy.node_conditions
+        return NodeConditions(on, self.base.environment.clock.unix, self.note)
 
     def order(self, *, replaces: bool = False) -> Order:
         """Return the record to write on nodes: the process that empties them, reason and deadline.
 
         ``replaces``: whether their machines are to be replaced then.
         """
-        now, left = self.environment.clock.unix(), self.stop.seconds_left()
+        now, left = self.base.environment.clock.unix(), self.base.stop.seconds_left()
         return Order(
             by=instance(self.base.environment),
             why=self.options.reason or "ordered on the command line",

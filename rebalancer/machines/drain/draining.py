@@ -11,7 +11,6 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.output import say
 from rebalancer.base.plain_text import count
 from rebalancer.base.stop import Stop, pause_after
-from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.kube.nodes import read_node
@@ -36,7 +35,6 @@ class Drain:
     def __init__(
         self,
         command: NodeCommand,
-        client: Client,
         uids: Mapping[str, str],
         *,
         uncordon_on_failure: bool,
@@ -50,7 +48,7 @@ class Drain:
         """
         self._command, self._uids, self._names = command, uids, list(uids)
         self._uncordon, self._keeps, self._replaces = uncordon_on_failure, keeps_record, replaces
-        self._client = client
+        self._client = command.client
         self._order = command.order(replaces=replaces)
         self._reported: object = None
         self._most = 0
@@ -68,9 +66,9 @@ class Drain:
         text = names[0] if len(names) == 1 else count(len(names), "node")
         why: str | None = "it was cut off"
         try:
-            with self._command.progress.course(f"emptying {text}", "pods") as self._reached:
+            with self._command.base.progress.course(f"emptying {text}", "pods") as self._reached:
                 batch_until = self.cordon_all() + wait_batch
-                why = yield from empty(self, self._command.stop, batch_until)
+                why = yield from empty(self, self._command.base.stop, batch_until)
         except ClusterReadError as error:
             why = str(error)
         finally:
@@ -81,11 +79,7 @@ class Drain:
         """Return a drain of only the nodes ``names``."""
         uids = {name: self._uids[name] for name in names}
         return Drain(
-            self._command,
-            self._client,
-            uids,
-            uncordon_on_failure=self._uncordon,
-            replaces=self._replaces,
+            self._command, uids, uncordon_on_failure=self._uncordon, replaces=self._replaces
         )
 
     def cordon_all(self) -> float:
@@ -98,13 +92,13 @@ class Drain:
         for name in self._names:
             node = cordon(self._client, name, replace_record(self._order, uid=self._uids[name]))
             if node is None:
-                self._command.progress.note("gone", f"gone     {name}", node=name)
+                self._command.base.progress.note("gone", f"gone     {name}", node=name)
                 continue
             self._command.conditions.show(self._client, name)
             order = DRAINS.read(node)
             newest = max(newest, unix_seconds(order.at) if order else 0.0)
-            self._command.progress.note("cordoned", f"cordoned {name}", node=name)
-        clock = self._command.environment.clock
+            self._command.base.progress.note("cordoned", f"cordoned {name}", node=name)
+        clock = self._command.base.environment.clock
         return clock.now() - max(0.0, clock.unix() - newest)
 
     def end(self, *, empty: bool) -> str | None:
@@ -130,7 +124,7 @@ class Drain:
                     give_up(client, name, by)
                 conditions.show(client, name)
             except ClusterReadError as error:
-                say(self._command.environment.err, f"rebalancer: {error}")
+                say(self._command.base.environment.err, f"rebalancer: {error}")
                 return f"what the drain wrote on node {name} could not be changed: {error}"
             return None
 
@@ -145,7 +139,7 @@ class Drain:
         pods = read_node_pods(
             self._client,
             self._there(),
-            clock=self._command.environment.clock.unix,
+            clock=self._command.base.environment.clock.unix,
             version=self._version,
         )
         left = list_remaining(pods, self._command.orders)
@@ -180,7 +174,7 @@ class Drain:
         if (left, why) != self._reported:
             self._reported = (left, why)
             text = left.text() + (f" ({why})" if why else "")
-            self._command.progress.note("left", f"left     {text}")
+            self._command.base.progress.note("left", f"left     {text}")
 
 
 def empty(steps: Drain, stop: Stop, batch_until: float) -> Course[str | None]:

@@ -196,7 +196,7 @@ class NodeReplacement:
         self._wait_batch = wait_batch
         self._client = command.client
         self._by = instance(command.base.environment)
-        self._drain = Drain(command, self._client, uids, uncordon_on_failure=False, replaces=True)
+        self._drain = Drain(command, uids, uncordon_on_failure=False, replaces=True)
         self._batch_until = math.inf
         self._said: str | None = None
         self._reached: Callable[[int, int], None] = lambda _done, _total: None
@@ -208,7 +208,7 @@ class NodeReplacement:
             self._batch_until = self._drain.cordon_all() + self._wait_batch
             why = yield from self._replace(pace)
         except ClusterReadError as error:
-            why = self._command.stop.reason() or str(error)
+            why = self._command.base.stop.reason() or str(error)
         finally:
             if why is not None:
                 self._drain.end(empty=False)
@@ -217,8 +217,8 @@ class NodeReplacement:
     def _replace(self, pace: ReplacementPace) -> Course[str | None]:
         command = self._command
         pace = replace(pace, batch_until=self._batch_until)
-        with command.progress.course("replacing", "nodes") as self._reached:
-            return (yield from replace_each(self, pace, command.stop))
+        with command.base.progress.course("replacing", "nodes") as self._reached:
+            return (yield from replace_each(self, pace, command.base.stop))
 
     def nodes(self) -> Mapping[str, str]:
         """Return name -> uid of the nodes to be replaced."""
@@ -262,11 +262,11 @@ class NodeReplacement:
         """Return whether any process may be removing a machine: its hook has ended after a time at the latest."""
         if stage is None or self._hook is None:
             return False
-        return _is_being_removed(stage, self._command.environment.clock.unix())
+        return _is_being_removed(stage, self._command.base.environment.clock.unix())
 
     def is_removed_elsewhere(self, stage: Stage) -> bool:
         """Return whether another process is about to remove a machine, or does so."""
-        return is_removed_elsewhere(stage, self._by, self._command.environment.clock.unix())
+        return is_removed_elsewhere(stage, self._by, self._command.base.environment.clock.unix())
 
     def leave_out(self, name: str, why: str) -> None:
         """Give back a node that is not replaced, and whose machine does not end."""
@@ -276,8 +276,8 @@ class NodeReplacement:
 
     def note_left_out(self, name: str, why: str) -> None:
         """Report a node that was given back."""
-        self._command.base.notes.append(f"node {name} is {why}: it was given back")
-        self._command.progress.note("left out", f"left out {name}", node=name)
+        self._command.note(f"node {name} is {why}: it was given back")
+        self._command.base.progress.note("left out", f"left out {name}", node=name)
 
     def leave_rest(self, begun: Collection[str]) -> None:
         """Give back the nodes that are not in ``begun``."""
@@ -306,12 +306,12 @@ class NodeReplacement:
         def may(node: NodeView, before: Stage | None) -> bool:
             return before in after and (phase not in acts or self.is_old(node))
 
-        now = self._command.environment.clock.unix()
+        now = self._command.base.environment.clock.unix()
         stage = Stage(phase, self._by, now, self.nodes().get(name, ""))
         entered = self.write(name, stage, may)
         if entered:
             self._command.conditions.show(self._client, name)
-            self._command.progress.note(phase.value, f"{phase.value:<8} {name}", node=name)
+            self._command.base.progress.note(phase.value, f"{phase.value:<8} {name}", node=name)
         return entered
 
     def write(self, name: str, stage: Stage, may: Callable[[NodeView, Stage | None], bool]) -> bool:
@@ -321,7 +321,7 @@ class NodeReplacement:
     def works(self, name: str) -> str | None:
         """Return the batch work on a node; None if there is none."""
         command = self._command
-        if command.stop.now() >= self._batch_until and command.options.evict_batch:
+        if command.base.stop.now() >= self._batch_until and command.options.evict_batch:
             command.evict_batch()
             return None
         left = self.drain_of([name]).look()
@@ -340,13 +340,13 @@ class NodeReplacement:
 
     def await_delays(self, names: Sequence[str]) -> Course[str | None]:
         """Wait for what delays the end of these empty nodes' machines, a time at most; the result is why it was stopped, or None."""
-        stop = self._command.stop
+        stop = self._command.base.stop
         until = stop.now() + MAX_DELAY
         for name in names:
             while (why := self._why_delayed(name)) is not None:
                 if stop.now() >= until:
                     text = f"{name}: its machine is ended although {why} after {MAX_DELAY:.0f} s"
-                    self._note(text)
+                    self._command.note(text)
                     break
                 self.waits(f"{name}: {why}")
                 if (stopped := (yield _PAUSE)) is not None:
@@ -360,26 +360,21 @@ class NodeReplacement:
             return None
         order = DRAINS.read(node)
         if order is not None and order.excluded:
-            closed = self._command.environment.clock.unix() - unix_seconds(order.at)
+            closed = self._command.base.environment.clock.unix() - unix_seconds(order.at)
             if closed < EXCLUDED:
                 return f"load balancers use it still, since it was closed at {order.at}"
-        return delay_of(self._client, name, self._note)
-
-    def _note(self, text: str) -> None:
-        notes = self._command.base.notes
-        if text not in notes:
-            notes.append(text)
+        return delay_of(self._client, name, self._command.note)
 
     def remove(self, name: str) -> str | None:
         """Remove the machine of a node; return why that failed, or None."""
         node = self._read(name)
         if self._hook is None or node is None:
             return None
-        return self._hook.call(name, node.provider_id, self._command.environment.environ)
+        return self._hook.call(name, node.provider_id, self._command.base.environment.environ)
 
     def why_closed(self) -> str | None:
         """Return why no further node may be started now (a closed window of the policy), or None."""
-        now = self._command.environment.clock.unix()
+        now = self._command.base.environment.clock.unix()
         open_ = is_open(self._command.base.loaded.policy.windows, now)
         return None if open_ else "the policy's window is closed"
 
@@ -387,7 +382,7 @@ class NodeReplacement:
         """Report what is awaited when it changes."""
         if why != self._said:
             self._said = why
-            self._command.progress.note("waiting", f"waiting  for {why}")
+            self._command.base.progress.note("waiting", f"waiting  for {why}")
 
 
 def _is_being_removed(stage: Stage, now: float) -> bool:

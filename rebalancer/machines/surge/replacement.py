@@ -44,21 +44,21 @@ class SurgeReplacement(NodeReplacement):
 
     def run(self, pace: ReplacementPace) -> Course[str | None]:
         """Replace the machines, and restore their groups; the result is None when done, else why not."""
-        self._batch_until = self._command.stop.now() + self._wait_batch
+        self._batch_until = self._command.base.stop.now() + self._wait_batch
         try:
             with self._surge.alive():
                 why = yield from self._replace(pace)
         except (ClusterReadError, ProviderError) as error:
-            why = self._command.stop.reason() or str(error)
+            why = self._command.base.stop.reason() or str(error)
         if why is None:
             why = self._surge.trouble or (None if self._taking_back else self._surge.reason)
         for name in self._surge.groups_left():
-            self._command.base.notes.append(
+            self._command.note(
                 f"{name} is not restored: call this again to go on, or with --take-back instead"
             )
         for name, nodes in self._surge.groups_not_begun().items():
             text = f"{count(nodes, 'old node')} of {name}: its replacement was not begun"
-            self._command.base.notes.append(f"{text}; call this again")
+            self._command.note(f"{text}; call this again")
         return why
 
     # -- of the loop -------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class SurgeReplacement(NodeReplacement):
                 if left > 1
                 else "1 old node is left to a later call"
             )
-            self._command.base.notes.append(text)
+            self._command.note(text)
 
     def write(self, name: str, stage: Stage, may: Callable[[NodeView, Stage | None], bool]) -> bool:
         """Write a stage; the first one with the cordon, in one write."""
@@ -118,9 +118,7 @@ class SurgeReplacement(NodeReplacement):
         """Return the drain of some of the nodes; their records are kept until their machines are gone."""
         nodes = self.nodes()
         uids = {name: nodes[name] for name in names if name in nodes}
-        return Drain(
-            self._command, self._client, uids, uncordon_on_failure=False, keeps_record=True
-        )
+        return Drain(self._command, uids, uncordon_on_failure=False, keeps_record=True)
 
     def empty(self, names: Sequence[str]) -> Course[str | None]:
         """Empty these nodes, and wait for reasons to delay their end; the result is None, or why they are not empty."""
@@ -148,14 +146,14 @@ class SurgeReplacement(NodeReplacement):
         return not describe_remaining(
             self._client,
             name,
-            clock=self._command.environment.clock.unix,
+            clock=self._command.base.environment.clock.unix,
             version=(0, 0),
             ready=False,
         )
 
     def remove(self, name: str) -> str | None:
         """Have the machine of a node ended; return why that failed, or None."""
-        began = self._command.stop.now()
+        began = self._command.base.stop.now()
         return self._surge.end(name, lambda: self._why_not_end(name, began))
 
     def _why_not_end(self, name: str, began: float) -> str | None:
@@ -168,5 +166,5 @@ class SurgeReplacement(NodeReplacement):
             return "another process has taken it over"
         if not node.unschedulable:
             return "another client has uncordoned it"
-        late = self._command.stop.now() - began > _MAX_LAG
+        late = self._command.base.stop.now() - began > _MAX_LAG
         return f"it took more than {_MAX_LAG:.0f} s to ask the provider" if late else None

@@ -185,9 +185,9 @@ class Surge:
         """Most machines above the size of a group, except those added for zones: see :meth:`_grow_again`."""
         self._ready_within = timedelta(seconds=options.ready_within)
         """Within which a new machine must be useful."""
-        self._by = author(instance(command.environment))
+        self._by = author(instance(command.base.environment))
         """This process, as its notes name it."""
-        self._stop, self._unix = command.stop, command.environment.clock.unix
+        self._stop, self._unix = command.base.stop, command.base.environment.clock.unix
         self._groups = OldGroups(choice.old, choice.under_way)
         self._requests = SurgeRequests(self._machines, self._stop, self._say)
         self._more: dict[str, str] = {}
@@ -304,7 +304,7 @@ class Surge:
         return given
 
     def _say(self, code: str, text: str) -> None:
-        self._command.progress.note(code, text)
+        self._command.base.progress.note(code, text)
 
     # -- steps on a group --------------------------------------------------------------------------
 

@@ -32,10 +32,11 @@ from rebalancer.kube.read import Kept
 from rebalancer.kube.seldom_read import read_devices
 from rebalancer.plan.plan import Method, Move, Outcome
 from rebalancer.planner.planning import ClusterNow, Planned
-from rebalancer.run.context import RunContext, instance
+from rebalancer.run.context import RunNotes, instance
 from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace
 from rebalancer.run.execution.landing import NamedController, PodFeed
 from rebalancer.run.execution.marks import Marker
+from rebalancer.run.source import Reading
 from rebalancer.snapshot.membership import LWS
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.snapshot.requests import request_name
@@ -46,15 +47,6 @@ _READ = 10.0
 _NEW_REPLICA_SET = 10.0
 """Seconds for the Deployment's controller to create a ReplicaSet: it needs a fraction of one, unless it is behind."""
 _FIRST_WAIT, _MAX_WAIT = 0.05, 1.0
-
-
-def no_grace(_uid: str) -> int | None:
-    """Return None: each pod keeps its own grace period."""
-    return None
-
-
-def _ignore(uid: str, controller: str) -> None:
-    """Do nothing."""
 
 
 class ClusterActor:
@@ -68,8 +60,8 @@ class ClusterActor:
         clock: Callable[[], float],
         instance: str,
         warn: Callable[[str], None],
-        grace: Callable[[str], int | None] = no_grace,
-        succeed: Callable[[str, str], None] = _ignore,
+        grace: Callable[[str], int | None] = lambda _: None,
+        succeed: Callable[[str, str], None] = lambda _uid, _controller: None,
         ordered: bool = False,
     ) -> None:
         """``grace``: uid of a pod -> its grace period in seconds; None keeps its own.
@@ -313,11 +305,13 @@ class Remember(Protocol):
 class Acting:
     """Executes the plan of one run."""
 
-    run: RunContext
-    client: Client
+    reading: Reading
+    notes: RunNotes
+    """Gets what is to be said of the execution."""
     stop: Stop
-    """The stop of moves, at the latest with the run."""
-    remember: Remember
+    """When moves end, at the latest with the run."""
+    started: float
+    """When it began, by the clock of the run's environment."""
     marker: Marker | None
     """The writer of marks; None if the policy does not steer."""
     ordered: bool
@@ -325,13 +319,14 @@ class Acting:
     grace: Callable[[str], int | None]
     """Uid of an evicted pod -> the seconds that it has to end; None leaves it its own."""
 
-    def execute(
-        self, planned: Planned, kept: Kept | RunView, clock_skew: float
-    ) -> Execution | None:
+    def execute(self, planned: Planned) -> Execution | None:
         """Execute the plan; return None if there is nothing to do.
 
         A cluster that is already followed continues to be followed afterwards.
         """
+        run, kept = self.reading.run, self.reading.kept
+        if kept is None:
+            raise ValueError("a run that acts keeps what it has read")
         moves = [move for move in planned.left if not move.observed]
         if not moves:
             self.remember(())
@@ -344,8 +339,8 @@ class Acting:
             actor,
             feed,
             self.stop,
-            WavePace.of(self.run.loaded.policy.safety),
-            self.run.progress,
+            WavePace.of(run.loaded.policy.safety),
+            run.progress,
             domains=planned.snapshot.nodes.labels_of,
             marks=self.marker,
             ordered=self.ordered,
@@ -357,19 +352,31 @@ class Acting:
             executor,
             self._recount(executor, view),
         )
-        with self.run.timings.phase("act"), _listening(view, feed, cache):
+        with run.timings.phase("act"), _listening(view, feed, cache):
             try:
                 execution = carry_out(
                     executor,
                     planned.left,
-                    lambda left: check.recheck(left, clock_skew),
+                    lambda left: check.recheck(left, self.reading.clock_skew),
                     self.remember,
                     self._clear_marks,
                 )
                 return replace(execution, now=self._now(executor, view, planned))
             finally:
                 actor.close()
-                self.run.notes.extend(view.notes)
+                self.notes.add(*view.notes)
+
+    def remember(
+        self, outcomes: Iterable[Outcome], *, cut: bool = False, reserved: int = 0
+    ) -> str | None:
+        """Store the outcomes in the run's memory, see :class:`Remember`."""
+        memory, clock = self.reading.memory, self.reading.run.environment.clock
+        if memory is None:
+            return None
+        seconds = clock.now() - self.started
+        why = memory.save(outcomes, clock.unix(), seconds, cut=cut, reserved=reserved)
+        self.notes.add(why)
+        return why
 
     def _now(self, executor: Executor, view: RunView, planned: Planned) -> ClusterNow | None:
         """Return the scored current cluster; None after a signal, or if it cannot be read.
@@ -386,7 +393,7 @@ class Acting:
         try:
             snapshot = view.peek(evicted) if ended else self._look(view, evicted)
         except ClusterReadError as error:
-            self.run.notes.append(f"the cluster could not be read again after the moves: {error}")
+            self.notes.add(f"the cluster could not be read again after the moves: {error}")
             return None
         if snapshot is None:
             return None
@@ -395,21 +402,28 @@ class Acting:
 
     def _look(self, view: RunView, evicted: Collection[str]) -> Snapshot:
         """Return the current cluster, with the devices that pods have now."""
-        return read_devices(self.client, view.snapshot(evicted))[0]
+        return read_devices(self._client, view.snapshot(evicted))[0]
 
     def _clear_marks(self) -> bool:
         """Remove the run's marks; return whether some are left, with a warning for each."""
         left = self.marker.clear() if self.marker is not None else []
-        self.run.notes.extend(left)
+        self.notes.add(*left)
         return bool(left)
 
+    @property
+    def _client(self) -> Client:
+        if (client := self.reading.client) is None:
+            raise ValueError("a run that acts has a client")
+        return client
+
     def _actor(self, snapshot: Snapshot, feed: PodFeed) -> ClusterActor:
+        environment = self.reading.run.environment
         return ClusterActor(
-            self.client,
+            self._client,
             snapshot,
-            clock=self.run.environment.clock.unix,
-            instance=instance(self.run.environment),
-            warn=self.run.notes.append,
+            clock=environment.clock.unix,
+            instance=instance(environment),
+            warn=self.notes.add,
             grace=self.grace,
             succeed=feed.succeed,
             ordered=self.ordered,
@@ -419,7 +433,7 @@ class Acting:
         everything, namespace = choose_followed(moves) if self.ordered else (True, "")
         followed = kept if everything else replace(kept, listings=kept.listings[:1])
         seconds = max(1.0, self.stop.seconds_left())
-        cache = ClusterCache(self.client, followed, seconds=seconds, namespace=namespace)
+        cache = ClusterCache(self._client, followed, seconds=seconds, namespace=namespace)
         return cache, cache.view_first(kept.snapshot, kept.at)
 
     def _recount(self, executor: Executor, view: RunView) -> Recount:

@@ -48,7 +48,6 @@ class WaveProgress(Protocol):
 Recheck = Callable[[Sequence[Move]], Sequence[tuple[Move, str | None]]]
 """Given the moves that are left, returns each as expected now, and why it no longer pays or None."""
 
-_NO_LEADERS: Mapping[str, str] = MappingProxyType({})
 _POLL_INTERVAL = 0.25
 """Seconds: the longest wait for changes of pods before the stop condition is checked again."""
 _LOOK_INTERVAL = 5.0
@@ -120,7 +119,7 @@ class Executor:
         domains: Callable[[str], Mapping[str, str]],
         ordered: bool = False,
         marks: Marks | None = None,
-        leaders: Mapping[str, str] = _NO_LEADERS,
+        leaders: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """``domains`` returns the labels of a node, to compare landings by domain; ``ordered``: see Attempt.
 

@@ -5,7 +5,7 @@ Errors are reported, and the caller decides: without the evictions of the last h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -174,11 +174,10 @@ class MemoryStore:
         config_map: ConfigMapStore,
         snapshot: Snapshot,
         run: str,
-        warn: Callable[[str], None],
         by: str = "",
     ) -> None:
         """``snapshot``: the run's input; ``run``: its id; ``by``: the name of its pod."""
-        self._config_map, self._snapshot, self._warn = config_map, snapshot, warn
+        self._config_map, self._snapshot = config_map, snapshot
         self._journal = Journal(run, by)
         self._base = Document()
         """As earlier runs have left it, or another client has meanwhile: the journal is merged into that."""
@@ -187,8 +186,8 @@ class MemoryStore:
         self.hour_unknown: str | None = None
         """Why the evictions of the last hour are not known, None if they are."""
 
-    def begin(self) -> None:
-        """Read the document of earlier runs.
+    def begin(self) -> str | None:
+        """Read the document of earlier runs; return a note on what is wrong with it, or None.
 
         Raises:
             ConfigMapMissingError: the ConfigMap does not exist.
@@ -199,13 +198,12 @@ class MemoryStore:
             raise
         except ClusterReadError as error:
             self.hour_unknown = f"the memory could not be read: {error}"
-            return
+            return None
         if flaw is not None and flaw.hour_unknown:
             self.hour_unknown = f"{flaw.message}; to start afresh remove {KEY} from ConfigMap {self._config_map.name}"
-            return
+            return None
         self._base, self.document = document, forget_stale(document, self._snapshot)
-        if flaw is not None:
-            self._warn(f"{flaw.message}; they are forgotten")
+        return None if flaw is None else f"{flaw.message}; they are forgotten"
 
     @property
     def totals(self) -> Totals | None:
@@ -255,9 +253,7 @@ class MemoryStore:
         except ClusterReadError as error:
             done = self._journal.outcomes
             what = "what was done" if done else "what this run is about to evict"
-            why = f"{what} could not be remembered: {error}"
-            self._warn(why)
-            return why
+            return f"{what} could not be remembered: {error}"
         return None
 
     def _merge(self, data: Mapping[str, str]) -> Mapping[str, str]:

@@ -148,7 +148,7 @@ class ServedRunner(Runner):
     def _run(self, options: RunOptions) -> ExitCode:
         run = run_context(options, self.environment)
         with open_source(run, options.cluster) as source:
-            return run_on(run, options.ending, source, self.scale).code
+            return run_on(source, options.ending, self.scale).code
 
 
 class SignalAfterEviction(threading.Event):

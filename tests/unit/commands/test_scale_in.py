@@ -285,10 +285,10 @@ def test_runs_that_use_up_their_time_end_machines_and_give_nodes_back(
             _web_on(ground, free, 1, cpu="200m")
         acting = run_command.act
 
-        def act(run, *given, stop=None, **more):
-            execution = acting(run, *given, stop=stop, **more)
+        def act(reading, *given, stop=None, **more):
+            execution = acting(reading, *given, stop=stop, **more)
             # Until the moves have to end.
-            until = max(run.stop.now(), (stop or run.stop).deadline)
+            until = max(stop.now(), stop.deadline)
             monkeypatch.setattr(OurClock, "now", lambda _: until)
             return execution
 

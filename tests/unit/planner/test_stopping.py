@@ -1,15 +1,10 @@
 """Why a plan ends where it does, in one line."""
 
-from types import SimpleNamespace
-
 import pytest
 
-from rebalancer.plan.plan import Backlog, Code, Cost, Score, Skip, UnmetRule
-from rebalancer.planner.reasons import stopped
+from rebalancer.plan.plan import Backlog, Code, Cost, Explanation, Score, Skip, UnmetRule
+from rebalancer.planner.reasons import PlanEnd, stopped
 from rebalancer.policy.model import Eagerness
-
-MOVE = SimpleNamespace()
-
 
 UNJUDGED = {"spread": Score(Cost(), 0), "room": Score(Cost(), 0, not_judged=("no usage",))}
 
@@ -26,80 +21,91 @@ def skips(*codes):
     return [Skip("default", f"p{i}", "n", "spread", code, "") for i, code in enumerate(codes)]
 
 
+def line_of(moves, skips, after, backlog, end=PlanEnd(), unmet=()):  # noqa: B008  # it is frozen
+    explained = Explanation(
+        skips=tuple(skips),
+        before={},
+        after=after,
+        lower_bound=0,
+        stopped="",
+        backlog=backlog,
+        unmet=tuple(unmet),
+    )
+    return stopped(explained, end, moves=moves)
+
+
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        (([], [], {}, Backlog()), "Nothing was judged: no strategy is on."),
-        (([], [], after(0), Backlog()), "Nothing to do: every rule holds."),
-        (([MOVE], [], after(0), Backlog()), "After these moves every rule holds."),
+        ((False, [], {}, Backlog()), "Nothing was judged: no strategy is on."),
+        ((False, [], after(0), Backlog()), "Nothing to do: every rule holds."),
+        ((True, [], after(0), Backlog()), "After these moves every rule holds."),
         (
-            ([], [], after(0, "too few zones"), Backlog()),
+            (False, [], after(0, "too few zones"), Backlog()),
             (
                 "Nothing to do: every rule that can hold holds. "
                 "1 constraint cannot hold as things are."
             ),
         ),
         (
-            ([], skips(Code.NO_GAIN, Code.PDB, Code.NO_GAIN), after(2), Backlog()),
+            (False, skips(Code.NO_GAIN, Code.PDB, Code.NO_GAIN), after(2), Backlog()),
             "Nothing can be gained: 2 rules stay unmet (2 NoGain, 1 PodDisruptionBudget).",
         ),
         (
-            ([MOVE], [], after(1), Backlog()),
+            (True, [], after(1), Backlog()),
             "Nothing more can be gained: 1 rule stays unmet (no move would fix more).",
         ),
         (
-            ([], skips(Code.PROTECTED, Code.UNSURE), after(1), Backlog()),
+            (False, skips(Code.PROTECTED, Code.UNSURE), after(1), Backlog()),
             (
                 "Nothing is worth an eviction at eagerness careful: 1 rule stays unmet "
                 "(1 Protected, 1 Unsure)."
             ),
         ),
         (
-            ([MOVE], skips(Code.LOW_GAIN), after(1), Backlog(), None, None, Eagerness.TIMID),
+            (True, skips(Code.LOW_GAIN), after(1), Backlog(), PlanEnd(eagerness=Eagerness.TIMID)),
             (
                 "Nothing more is worth an eviction at eagerness timid: 1 rule stays unmet "
                 "(1 LowGain)."
             ),
         ),
         (
-            ([], skips(Code.TOO_FEW_RUNS), after(1), Backlog()),
+            (False, skips(Code.TOO_FEW_RUNS), after(1), Backlog()),
             "Nothing can be gained yet: 1 rule stays unmet (1 TooFewRuns).",
         ),
         (
-            ([MOVE], [], after(3), Backlog(4, 2, more=True)),
+            (True, [], after(3), Backlog(4, 2, more=True)),
             (
                 "This run can do no more: 3 rules are unmet. "
                 "What waits takes at least 4 moves in 2 further runs, if all of it can be fixed."
             ),
         ),
         (
-            ([], [], after(3), Backlog(1, 1), "time is up"),
+            (False, [], after(3), Backlog(1, 1), PlanEnd(cut="time is up")),
             (
                 "Planning was ended early: time is up. 3 rules are unmet. "
                 "What waits takes 1 move in 1 further run, if all of it can be fixed."
             ),
         ),
         (
-            ([], [], after(1), Backlog(1, 1), None, "perNode 1"),
+            (False, [], after(1), Backlog(1, 1), PlanEnd(in_flight="perNode 1")),
             (
                 "Moves in flight, or pods that are not Ready yet, use up a budget (perNode 1): 1 rule is unmet. "
                 "What waits takes 1 move in 1 further run, if all of it can be fixed."
             ),
         ),
         (
-            ([MOVE], [], UNJUDGED, Backlog()),
+            (True, [], UNJUDGED, Backlog()),
             "After these moves every rule that could be judged holds. Not judged: room (no usage).",
         ),
         # Rules are counted, not the pods that stay for them.
         (
             (
-                [MOVE],
+                True,
                 skips(Code.PDB, Code.PDB),
                 after(2),
                 Backlog(),
-                None,
-                None,
-                Eagerness.CAREFUL,
+                PlanEnd(),
                 rules("PodDisruptionBudget", "MovedNow"),
             ),
             (
@@ -109,13 +115,11 @@ def skips(*codes):
         ),
         (
             (
-                [MOVE],
+                True,
                 skips(Code.BUDGET),
                 after(1),
                 Backlog(),
-                None,
-                None,
-                Eagerness.CAREFUL,
+                PlanEnd(),
                 rules("Budget"),
             ),
             (
@@ -126,19 +130,17 @@ def skips(*codes):
         # One of three rules waits for a budget: it is not why the plan ends.
         (
             (
-                [MOVE],
+                True,
                 skips(Code.BUDGET),
                 after(3),
                 Backlog(),
-                None,
-                None,
-                Eagerness.CAREFUL,
+                PlanEnd(),
                 rules("NoRoom", "Budget", "NoRoom"),
             ),
             "Nothing more can be gained: 3 rules stay unmet (2 NoRoom, 1 Budget).",
         ),
         (
-            ([MOVE], [], after(2), Backlog(), None, None, Eagerness.CAREFUL, (), 0.001),
+            (True, [], after(2), Backlog(), PlanEnd(rest=0.001)),
             (
                 "The last wave brought less than 0.1% of the plan's gain: "
                 "the rest is left to later runs. 2 rules are unmet."
@@ -147,4 +149,4 @@ def skips(*codes):
     ],
 )
 def test_the_line(given, line):
-    assert stopped(*given) == line
+    assert line_of(*given) == line

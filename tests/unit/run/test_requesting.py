@@ -113,13 +113,12 @@ def test_requests_that_are_open_for_too_long_are_withdrawn(tmp_path, more, names
     methods = Methods(eviction_requests=timedelta(hours=1))
     loaded = SimpleNamespace(policy=SimpleNamespace(method=methods))
     rules = SimpleNamespace(namespace=namespace)
-    run: Any = SimpleNamespace(loaded=loaded, rules=rules, notes=[])
+    run: Any = SimpleNamespace(loaded=loaded, rules=rules)
     path = f"/apis/lifecycle.k8s.io/v1alpha1/namespaces/default/evictionrequests/{quote(one.name, safe='')}"
     with ScriptedServer() as server:
         server.on("PATCH", path, answer or Say(withdrawn))
-        withdraw_late(run, client_of(server.url, tmp_path), with_requests(read, [one], 3600))
+        client = client_of(server.url, tmp_path)
+        notes = withdraw_late(run, client, with_requests(read, [one], 3600))
         sent = server.to(path, "PATCH")
-    assert [says in note for note in run.notes] == [True] * (says is not None), run.notes
-    assert [one.body["metadata"]["annotations"] for one in sent] == [{ASKED_AT: AT}] * len(
-        run.notes
-    )
+    assert [says in note for note in notes] == [True] * (says is not None), notes
+    assert [one.body["metadata"]["annotations"] for one in sent] == [{ASKED_AT: AT}] * len(notes)

@@ -4,6 +4,8 @@ import copy
 import io
 import json
 
+import pytest
+
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.store import Capture, SnapshotWriter
@@ -77,10 +79,11 @@ def test_the_objects_fold_to_what_the_file_does():
     assert len(direct.pods) == len(direct.owners) == 1
 
 
-def test_json_lines_can_be_edited_as_one_list():
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_texts_one_after_the_other_can_be_edited_as_one_list(indent):
     items = [
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in ("a", "b")
     ]
     listing = {"apiVersion": "v1", "kind": "List", "items": items}
-    lines = "\n".join(json.dumps(item) for item in items)
-    assert read_objects(lines.encode()).items == read_objects(json.dumps(listing).encode()).items
+    texts = "\n".join(json.dumps(item, indent=indent) for item in items)
+    assert read_objects(texts.encode()).items == read_objects(json.dumps(listing).encode()).items

@@ -125,7 +125,6 @@ class Machines:
         return assess(
             rules,
             NO_HISTORY,
-            rules.loaded.policy.capacity,
             snapshot,
             "pools",
             Given(groups),

@@ -48,7 +48,6 @@ def _look(machines, objects, groups, buffers, policy="", templates=None) -> Seen
     seen = assess(
         rules,
         NO_HISTORY,
-        rules.loaded.policy.capacity,
         snapshot,
         "pools",
         provider,

@@ -169,9 +169,7 @@ def test_a_group_that_was_scaled_out_is_not_again_before_cool_down_is_over(
 
 
 def test_what_cannot_be_read_is_warned_of():
-    warned: list[str] = []
     snapshot = snapshot_of([node("a")])
     groups = Groups(snapshot, [_of(group("pool", "a"), maxnodeprovisiontime="soon")])
-    GroupStates(warn=warned.append).inputs(snapshot, groups, Given(groups.groups))
-    (text,) = warned
+    (text,) = GroupStates().inputs(snapshot, groups, Given(groups.groups)).notes
     assert text.startswith("pool: the option maxnodeprovisiontime")

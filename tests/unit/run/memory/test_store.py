@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -54,13 +55,27 @@ class StoredMemory:
 _runs = itertools.count()
 
 
+class Noted(MemoryStore):
+    """Keeps the notes that it returns."""
+
+    warnings: list[str]
+
+    def begin(self) -> str | None:
+        self.warnings = [] if (flaw := super().begin()) is None else [flaw]
+        return flaw
+
+    def save(self, *args: Any, **more: Any) -> str | None:
+        why = super().save(*args, **more)
+        self.warnings += [] if why is None else [why]
+        return why
+
+
 def loaded(server: ScriptedServer, tmp_path: Path) -> tuple[MemoryStore, list[str]]:
     """Return the memory of another run."""
-    warnings: list[str] = []
     config_map = open_config_map(client_of(server.url, tmp_path, Sleeps()), ("ops", "memory"))
-    memory = MemoryStore(config_map, SNAPSHOT, f"run-{next(_runs)}", warnings.append)
+    memory = Noted(config_map, SNAPSHOT, f"run-{next(_runs)}")
     memory.begin()
-    return memory, warnings
+    return memory, memory.warnings
 
 
 def cooling_of(memory: MemoryStore) -> dict[str, str]:
