@@ -70,6 +70,8 @@ cpdef void count_rules(ClusterArrays cluster, PodArrays pod) except *
 cpdef void keep_passing(
     ClusterArrays cluster, PodArrays pod, int number, unsigned char[::1] feasible
 ) except *
+cdef void _keep_all_even(PodArrays pod, unsigned char[::1] feasible) except *
+cdef void _keep_within_limits(ClusterArrays cluster, PodArrays pod, unsigned char[::1] feasible) except *
 cdef void _drop_all(list kinds, unsigned char[::1] feasible) except *
 cpdef void keep_attracting(PodArrays pod, unsigned char[::1] feasible) except *
 cpdef void score_each(

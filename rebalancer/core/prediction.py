@@ -192,8 +192,7 @@ def keep_passing(cluster: ClusterArrays, pod: PodArrays, number: int, feasible: 
     if number == _ROOM:
         keep_roomy(cluster.loads, pod.requests, feasible)
     elif number == _EVEN:
-        for constraint in pod.spread:
-            keep_even(constraint, feasible)
+        _keep_all_even(pod, feasible)
     elif number == _PODS:
         _drop_all(pod.repelled, feasible)
         keep_attracting(pod, feasible)
@@ -202,10 +201,21 @@ def keep_passing(cluster: ClusterArrays, pod: PodArrays, number: int, feasible: 
     elif number == _DISKS:
         _drop_all(pod.disks, feasible)
     elif number == _VOLUMES:
-        for limit in pod.volumes:
-            keep_attachable(limit, cluster.existing, feasible)
+        _keep_within_limits(cluster, pod, feasible)
     elif number == _CORDONS:
         drop_closed(pod.removed, feasible)
+
+
+def _keep_all_even(pod: PodArrays, feasible: memoryview) -> None:
+    """Keep the nodes that all hard spread constraints allow."""
+    for constraint in pod.spread:
+        keep_even(constraint, feasible)
+
+
+def _keep_within_limits(cluster: ClusterArrays, pod: PodArrays, feasible: memoryview) -> None:
+    """Keep the nodes that can attach all volumes of the pod."""
+    for limit in pod.volumes:
+        keep_attachable(limit, cluster.existing, feasible)
 
 
 def _drop_all(kinds: list[DomainCounts], feasible: memoryview) -> None:
