@@ -39,10 +39,12 @@ def _measure(one: Experiment, end: float, at_once: int) -> int:
     """Run the parts of an experiment that are missing until ``end``; return how many have failed."""
     kept = RESULTS / f"{one.name}.json"
     results = json.loads(kept.read_text()) if kept.exists() else {}
-    missing = [part for part in one.parts if part not in results]
     failed = 0
-    with ThreadPoolExecutor(at_once) as pool:
-        ended = {pool.submit(_run, one.name, part, end): part for part in missing}
+    pool = ThreadPoolExecutor(max(1, at_once))
+    ended = {
+        pool.submit(_run, one.name, part, end): part for part in one.parts if part not in results
+    }
+    try:
         for future in as_completed(ended):
             if isinstance(result := future.result(), str):
                 print(f"{one.name}: {result}", flush=True)
@@ -51,6 +53,8 @@ def _measure(one: Experiment, end: float, at_once: int) -> int:
                 results[ended[future]] = result
                 in_order = {part: results[part] for part in one.parts if part in results}
                 kept.write_text(json.dumps(in_order, indent=1) + "\n")
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # by Ctrl-C nothing more begins
     return failed
 
 
@@ -64,7 +68,9 @@ def _run(name: str, part: str, end: float) -> dict[str, str | float] | str | Non
     print(f"{name}: {part}", flush=True)
     load = os.getloadavg()[0]
     command = [sys.executable, "-m", *expanded.split()]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False
+    )
     if done.returncode != 0:
         return f"FAILED: {part}: {done.stderr.strip()[-300:]}"
     return {

@@ -202,9 +202,11 @@ def _ms_of_draw(seed: int, trace: Trace | None) -> float:
     snapshot = load_snapshot("-", stdin=io.BytesIO(cluster_of(seed, nodes, pods, trace)))
     problem, settings = problem_of(snapshot, lifted=True)
     plans: list[Plan] = []
-    reference = min(_cpu(_reference(20_000)) for _ in range(_ROUNDS))
-    seconds = _cpu(lambda: plans.append(plan(problem, settings).plan))
-    return seconds / reference * REFERENCE_MS / (len(plans[0].moves) + pods / _LOOKED_AT)
+    ratio = min(
+        _cpu(lambda: plans.append(plan(problem, settings).plan)) / _cpu(_reference(20_000))
+        for _ in range(_ROUNDS)
+    )
+    return ratio * REFERENCE_MS / (len(plans[0].moves) + pods / _LOOKED_AT)
 
 
 def check_cost(first: int, trace: Trace | None = None) -> int:

@@ -321,8 +321,10 @@ class Emptier:
         best = max(tried, key=lambda of: (self._sum_savings(of), -self._pods.costs[of].sum()))
         if prices is not None and not self._removes:
             best = self._exchange(kept, best, candidates, prices.known)
-        text = f"the requests of all pods need at least {count(needed, 'node')}"
-        if len(best) < most:  # judgements ran out before these nodes were tried
+        text = "its pods, together with those of the nodes that are emptied, have no landings elsewhere"
+        if len(best) >= most:
+            text = f"the requests of all pods need at least {count(needed, 'node')}"
+        elif self._trial.exhausted:
             text = "whether its pods have landings elsewhere takes too long to say in one run"
         for node in set(candidates) - set(best) - self._why.keys():
             self._keep(node, NodeVerdict(NodeCode.NO_PLACE, text))

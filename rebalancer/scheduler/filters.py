@@ -332,7 +332,7 @@ class Filters:
     def find_rejection(self, cls: int) -> tuple[str, str] | None:
         """Return the enabled filter that rejects the pod before any node is evaluated, and its words; None if none does."""
         rules, devices = self.volumes.of(cls), self._devices
-        rejections = [rules.rejected] if rules is not None and rules.rejected is not None else []
+        rejections = [] if rules is None else list(rules.rejections)
         if devices is not None and cls in devices.rejected:
             rejections.append((DYNAMIC_RESOURCES, devices.rejected[cls]))
         if self._snapshot.classes[cls].spec.scheduling_gates:

@@ -175,15 +175,15 @@ _BETA = {
 }
 _TOPOLOGY_LABELS = (*_BETA, *_BETA.values())
 _RWOP = "ReadWriteOncePod"
-RESTRICTIONS, BINDING, ZONE = "VolumeRestrictions", "VolumeBinding", "VolumeZone"
+_PRE_FILTERS = RESTRICTIONS, BINDING, ZONE = "VolumeRestrictions", "VolumeBinding", "VolumeZone"
 
 
 @dataclass(slots=True)
 class VolumeRules:
     """The restrictions that the volumes of one class impose on nodes."""
 
-    rejected: tuple[str, str] | None = None
-    """(plug-in, message) of PreFilter: no node is suitable."""
+    rejections: list[tuple[str, str]] = field(default_factory=list)
+    """(plug-in, message) of each PreFilter for which no node is suitable, in the scheduler's order."""
     bound: Bools | None = None
     """(N,) nodes that reach the bound volumes; None: all."""
     unbound: Bools | None = None
@@ -236,9 +236,10 @@ class VolumeRulebook:
         if not names:
             return rules if rules.unmodelled else None
         claims = self._claims(of_class.namespace, names, rules)
-        if claims is not None and rules.rejected is None:
+        if claims is not None and not rules.rejections:
             self._bind(claims, rules)
             self._exclude(of_class.namespace, claims, rules)
+        rules.rejections.sort(key=lambda one: _PRE_FILTERS.index(one[0]))
         return rules
 
     def _claims(
@@ -251,12 +252,13 @@ class VolumeRulebook:
                 rules.unmodelled.append("the snapshot holds no PersistentVolumeClaims")
                 return None
             if claim is None:
-                rules.rejected = (RESTRICTIONS, f'persistentvolumeclaim "{name}" not found')
-                return None
-            if claim.metadata.deletion_timestamp is not None:
-                rules.rejected = (BINDING, f'persistentvolumeclaim "{name}" is being deleted')
-                return None
-            claims.append(claim)
+                message = f'persistentvolumeclaim "{name}" not found'
+                rules.rejections += [(RESTRICTIONS, message), (BINDING, message)]
+            elif claim.metadata.deletion_timestamp is not None:
+                message = f'persistentvolumeclaim "{name}" is being deleted'
+                rules.rejections.append((BINDING, message))
+            else:
+                claims.append(claim)
         return claims
 
     def _bind(self, claims: list[o.PersistentVolumeClaim], rules: VolumeRules) -> None:
@@ -272,8 +274,8 @@ class VolumeRulebook:
                 rules.unmodelled.append("the snapshot holds no PersistentVolumes")
             else:
                 message = f'persistentvolume "{claim.spec.volume_name}" not found'
-                rules.rejected = (ZONE, message)
-        if unbound and rules.rejected is None:
+                rules.rejections.append((ZONE, message))
+        if unbound and not rules.rejections:
             self._delay_binding(unbound, rules)
 
     def _delay_binding(self, claims: list[o.PersistentVolumeClaim], rules: VolumeRules) -> None:
@@ -282,7 +284,7 @@ class VolumeRulebook:
             if self._snapshot.lacks("StorageClass"):
                 rules.unmodelled.append("the snapshot holds no StorageClasses")
             else:
-                rules.rejected = (BINDING, message)
+                rules.rejections.append((BINDING, message))
             return
         self._unbound.restrict(claims, rules)
 

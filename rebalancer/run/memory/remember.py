@@ -195,7 +195,6 @@ class PredictionResult(enum.Enum):
     CAME_BACK = "came back"
     ELSEWHERE = "landed elsewhere"
     BLOCKED = "blocked"
-    DENIED = "denied"
     AGAIN = "no better than the pod before it"
     OPEN = "evicted, landing not seen"
 
@@ -296,10 +295,9 @@ def remember(
     created = _find_created(snapshot, outcomes)
     for outcome in outcomes:
         evicted += outcome.status.may_have_evicted
-        if (
-            outcome.status.is_carried_out
-            or outcome.status in (Status.BLOCKED, Status.MISCONFIGURED)
-            or _is_denied(outcome)
+        if outcome.status.is_carried_out or outcome.status in (
+            Status.BLOCKED,
+            Status.MISCONFIGURED,
         ):
             tries.setdefault((outcome.move.owner, term_of(outcome.move)), []).append(outcome)
     owners = dict(document.owners)
@@ -314,8 +312,33 @@ def remember(
             after = msgspec.structs.replace(after, feasible=count_feasible(snapshot, ref))
         terms = {**known.terms, term: after}
         owners[ref] = OwnerMemory(fingerprint, zones, int(now), dict(sorted(terms.items())))
+    for outcome in outcomes:
+        if _is_denied(outcome):
+            _cool_down(owners, outcome, fingerprints, zones, int(now))
     changed = msgspec.structs.replace(document, owners=owners)
     return shorten(count_evictions(changed, evicted, now), now)
+
+
+def _cool_down(
+    owners: dict[str, OwnerMemory],
+    outcome: Outcome,
+    fingerprints: Mapping[str, str],
+    zones: str,
+    now: int,
+) -> None:
+    """Let the owner of a pod, whose eviction was denied, cool down.
+
+    It may be denied for a time only, such as that of a freeze: it is no strike, and says nothing of the prediction.
+    """
+    ref, name = outcome.move.owner, term_of(outcome.move)
+    owner = owners.get(ref) or OwnerMemory(fingerprints.get(ref, ""), zones, now)
+    term = owner.terms.get(name, TermMemory())
+    if not term.given_up and term.until < now + FIRST_COOL_DOWN:
+        why = f"{outcome.move.pod}: {outcome.message}"[:_MAX_TEXT]
+        until = now + FIRST_COOL_DOWN
+        term = msgspec.structs.replace(term, until=until, why=why, feasible=0)
+    terms = dict(sorted({**owner.terms, name: term}.items()))
+    owners[ref] = msgspec.structs.replace(owner, seen=now, terms=terms)
 
 
 def _find_created(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> dict[str, float]:
@@ -355,10 +378,6 @@ def _after(
     if strikes:
         struck = add_strike(after, strikes[0].why[:_MAX_TEXT], now)
         return msgspec.structs.replace(struck, feasible=int(all(one.stayed for one in strikes)))
-    if denied := [one for one in verdicts if one.result is PredictionResult.DENIED]:
-        # It may be denied for a time only, such as that of a freeze: no workload is given up for it.
-        until = int(now) + FIRST_COOL_DOWN
-        return msgspec.structs.replace(after, until=until, why=denied[0].why[:_MAX_TEXT])
     if count[PredictionResult.AS_PREDICTED] and after.vain:
         # It landed where it should, as it did before, when that did not help.
         return after
@@ -384,8 +403,9 @@ def _undone(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict | No
 def _verdict(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict:
     move, landed = outcome.move, outcome.landed
     if not outcome.status.is_carried_out:
-        result = PredictionResult.DENIED if _is_denied(outcome) else PredictionResult.BLOCKED
-        return _Verdict(result, f"{move.pod}: {outcome.message or outcome.status.value}")
+        return _Verdict(
+            PredictionResult.BLOCKED, f"{move.pod}: {outcome.message or outcome.status.value}"
+        )
     if landed is None:
         return _Verdict(PredictionResult.OPEN, "")
     if move.cause is Cause.PLACE and landed == move.node:
@@ -456,6 +476,8 @@ def _record(outcome: Outcome) -> MoveRecord:
 _CARRIED_OUT = frozenset(one for one in Status if one.is_carried_out)
 _REFUSED = (Status.REFUSED, Status.MISCONFIGURED)
 _SAYS_NO = re.compile(r"HTTP 4(?!29)\d\d: ")
+# How admission webhooks, and ValidatingAdmissionPolicies, say it (apiserver's webhook/errors, plugin/policy/validating).
+_DENIES = re.compile(r"HTTP 4\d\d: .*\bdenied (the )?request\b", re.DOTALL)
 
 
 def group_failures(moves: Iterable[MoveRecord]) -> dict[tuple[str, str], list[MoveRecord]]:
@@ -470,8 +492,8 @@ def group_failures(moves: Iterable[MoveRecord]) -> dict[tuple[str, str], list[Mo
 
 
 def _is_denied(outcome: Outcome) -> bool:
-    """Return whether the API server refused this eviction, and not all of them: an admission webhook or policy did."""
-    return outcome.status is Status.FAILED and _SAYS_NO.match(outcome.message) is not None
+    """Return whether an admission webhook or policy denied this eviction."""
+    return outcome.status is Status.FAILED and _DENIES.match(outcome.message) is not None
 
 
 def is_refusal(outcome: str, message: str) -> bool:

@@ -82,6 +82,21 @@ def test_a_node_for_which_no_judgement_is_left_is_not_said_to_be_needed(monkeypa
     assert choice.verdicts[0].message.endswith("takes too long to say in one run")
 
 
+def test_a_node_whose_pods_have_landings_only_without_those_of_another_one_is_said_so():
+    """The pods of n0 or those of n1 fit on the others, and not both; a third node could be emptied by the requests."""
+    places = [f"n{i}" for i in range(2, 6)]
+    objects = [
+        *(node(f"n{i}", cpu="2") for i in range(6)),
+        *workload("two", ["n0", "n0"], cpu="500m"),
+        *workload("four", ["n1"] * 4, cpu="500m"),
+        *workload("there", places, cpu="1500m"),
+    ]
+    _, chooser = emptier(objects, kept=dict.fromkeys(range(2, 6), "it stays"))
+    nodes, _ = result(choice := chooser.more(mask(size=6)))
+    (other,) = {0, 1} - set(nodes)
+    assert "takes too long" not in choice.verdicts[other].message
+
+
 def test_pods_that_fit_nowhere_keep_their_node():
     # 3 of 4 cpus of each node are requested: no other takes 3 more.
     full = [*NODES, *workload("web", ["n0", "n1", "n2"], cpu="3")]

@@ -99,6 +99,40 @@ def test_what_is_missing_refuses_the_pod_everywhere(claims, volumes, plugin):
     assert world.landings("p") == {}
 
 
+ENDING = {
+    **claim("ending", "v"),
+    "metadata": {
+        "name": "ending",
+        "namespace": "default",
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+    },
+}
+
+
+@pytest.mark.parametrize("names", [("ending", "missing"), ("missing", "ending")])
+@pytest.mark.parametrize(
+    ("off", "plugin"),
+    [
+        ((), "VolumeRestrictions"),
+        (("VolumeRestrictions",), "VolumeBinding"),
+        (("VolumeBinding",), "VolumeRestrictions"),
+        (("VolumeRestrictions", "VolumeBinding"), ""),
+    ],
+)
+def test_the_first_enabled_filter_refuses_a_pod_whatever_its_claims_are_listed_in(
+    names, off, plugin
+):
+    world = World(
+        [node("a")],
+        [using("p", *names)],
+        claims=[ENDING],
+        volumes=[volume("v")],
+        profile={"off": frozenset(off)},
+    )
+    assert world.filters("p") == {"a": plugin}
+    assert bool(world.model.rejection(world.cls("p"))) == bool(plugin)
+
+
 def test_a_late_claim_goes_where_its_class_provisions():
     expression = {"key": ZONE, "values": ["z1"]}
     zonal = {**LATE, "allowedTopologies": [{"matchLabelExpressions": [expression]}]}

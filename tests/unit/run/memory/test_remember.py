@@ -87,6 +87,24 @@ def test_what_admission_denies_is_tried_again_after_the_first_cool_down_and_neve
     assert of_web(document).strikes == 0
 
 
+DENIED = outcome(Status.FAILED, message="HTTP 422: policy p with binding b denied request: no")
+
+
+def test_a_denial_changes_nothing_of_what_is_known_of_a_prediction():
+    document = after([badly()], [badly()], [well(), DENIED])
+    assert (of_web(document).strikes, of_web(document).as_predicted) == (0, 1)
+    longer = after([badly()], [badly()], [badly()])
+    denied = remember(longer, SNAPSHOT, [DENIED], NOW + 180)
+    assert of_web(denied) == of_web(longer)
+    given_up = after(*[[badly()]] * STRIKES)
+    assert of_web(remember(given_up, SNAPSHOT, [DENIED], NOW + 400)) == of_web(given_up)
+
+
+def test_other_refusals_are_no_denial():
+    conflict = outcome(Status.FAILED, message="HTTP 409: the object has been modified")
+    assert after([conflict]) == Document()
+
+
 def test_a_landing_outside_an_incomplete_list_says_nothing_against_the_prediction():
     listed = (("n1", 0.3), ("n2", 0.3))
     document = after([outcome(landed="n9", predicted=False, landings=listed)])
