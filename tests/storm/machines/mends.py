@@ -272,7 +272,7 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "a lost zone does not hold back machines",
         "M16",
-        [('snapshot, skew, run.history, moves=scales != "out"', "snapshot, skew, run.history")],
+        [('skew, self._reading.history, moves=scales != "out"', "skew, self._reading.history")],
         [35],
     ),
     Mend(
