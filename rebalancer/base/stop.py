@@ -63,7 +63,7 @@ class Stop:
         return self._noticed
 
     def now(self) -> float:
-        """Return the current time of the clock."""
+        """Return the current time of this object's clock, in seconds."""
         return self._clock.now()
 
     def add(self, condition: Callable[[], str | None], *, final: bool = False) -> None:
@@ -173,7 +173,7 @@ class _Finishing(_Later):
 
 
 def pause_after(failures: int, first: float, maximum: float) -> float:
-    """Return the seconds to wait after a number of failures in a row (at least one): ``first`` after the first."""
+    """Return the seconds to wait after ``failures`` (at least 1) in a row: ``first``, doubled each time, at most ``maximum``."""
     return min(first * 2.0 ** min(failures - 1, _MAX_DOUBLINGS), maximum)
 
 

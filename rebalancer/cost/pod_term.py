@@ -83,7 +83,7 @@ class PodTerm(Term):
         return self._reason(pod)
 
     def delta_of(self, pod: int, destinations: Int32s) -> Floats:
-        """Return the change (K,) if exactly this pod moves to each destination."""
+        """Return the change of the cost (K,) if exactly this pod moves to each of K nodes."""
         cls, node = int(self._view.snapshot.pods.cls[pod]), int(self._view.snapshot.pods.node[pod])
         return changes_of(self._rule, cls, node, cls, destinations, pod)
 

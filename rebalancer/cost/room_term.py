@@ -68,11 +68,11 @@ class RoomTerm(Term):
         return self._pods[self._view.state.node_of[self._pods] < 0]
 
     def potential(self) -> float:
-        """Return how many rooms there are not."""
+        """Return the number of missing rooms."""
         return float(self.violated())
 
     def violated(self) -> int:
-        """Return how many rooms there are not."""
+        """Return the number of missing rooms."""
         return len(self._find_left()) + sum(kind.lacking() for kind in self._kinds)
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:  # noqa: ARG002

@@ -16,7 +16,7 @@ from rebalancer.wire.lists import JsonDecoder, decode_raw
 
 
 class ProbedPort(o.ContainerPort, frozen=True, kw_only=True):
-    """A port that a container names."""
+    """A port of a container that has a name, by which a probe can refer to it."""
 
     container_port: int = 0
 

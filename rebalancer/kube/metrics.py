@@ -59,7 +59,7 @@ class UsageSource(Protocol):
     """The advice to the user if it provides nothing."""
 
     def name(self, resource: Resource) -> str:
-        """Return this list's name for messages."""
+        """Return the name of the list of the resource, as messages show it."""
 
     def items(
         self, listing: Listing, stopped: Callable[[], bool]
@@ -140,7 +140,7 @@ class MetricsApi:
         self._client = client
 
     def name(self, resource: Resource) -> str:
-        """Return this list's name for messages."""
+        """Return the name of the list of the resource, as messages show it."""
         return f"{resource.plural}.{resource.group}"
 
     def items(
@@ -256,7 +256,7 @@ class PrometheusSource:
         self._settings, self._stop = settings, stop
 
     def name(self, resource: Resource) -> str:
-        """Return this list's name for messages."""
+        """Return the name of the list of the resource, as messages show it."""
         return f"{resource.plural} of {place(self._settings.url)}"
 
     def items(self, listing: Listing, stopped: Callable[[], bool]) -> Generator[bytes, None, None]:

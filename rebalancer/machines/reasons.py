@@ -23,7 +23,7 @@ class DrainVerdict(enum.StrEnum):
     WAITS = "waits"
     """Waits for work that comes to an end, for terminating pods, or for a rollout that will replace them."""
     BLOCKED = "blocked"
-    """By a PodDisruptionBudget that allows nothing now; healthy pods in a closed zone do not count for those elsewhere."""
+    """A PodDisruptionBudget allows no eviction now; healthy pods in a closed zone do not count in favour of pods elsewhere."""
     NO_ROOM = "no-room"
     """No landing is foreseen for a replacement."""
     NEVER = "never-satisfiable"

@@ -320,7 +320,7 @@ class Equivalent:
 
     strategy: str
     options: Callable[[Use, Mapping[str, Any], Notes], Options | None]
-    """Converts the arguments, given our defaults; None if the strategy would have nothing to do."""
+    """Converts the descheduler's arguments, given our defaults; None if the strategy would have nothing to do."""
 
 
 def list_equivalents(use: Use) -> tuple[Equivalent, ...]:

@@ -212,7 +212,7 @@ class Examination:
     # -- why they stay ------------------------------------------------------------------------------
 
     def explain(self, pair: Pair) -> RefusedMove | None:
-        """Return why a pair is not moved; None if nothing has refused it."""
+        """Return why the pods of a pair (class, node) are not moved; None if nothing has refused it."""
         row, promise = self._candidates.row_of(pair), self._candidates.promise(pair)
         known = None if row < 0 else self._read(pair[0], self._looks[row])
         if known is None or promise is None:

@@ -86,7 +86,7 @@ class NodeGroup:
 
 
 def within(group: NodeGroup, bounds: GroupBounds | None) -> NodeGroup:
-    """Return a group with the sizes of the policy, as far as its own allow them; unknown sizes remain unknown.
+    """Return a group with the minimum and maximum of the policy, limited to its own; unknown sizes remain unknown.
 
     Cluster Autoscaler scales a group of ``--nodes=min:max:name`` by these numbers alone (``aws/auto_scaling_groups.go:
     register``). The provider refuses what is beyond its own sizes, so that nothing is planned there.

@@ -398,7 +398,7 @@ def push(url: str, metrics: CollectorRegistry, stop: Stop, cluster: str = "") ->
 
 
 def with_group(url: str, cluster: str = "") -> str:
-    """Return ``url`` with a metrics group in its path: its own, else that of the job ``kube-rebalancer``.
+    """Return the Pushgateway's ``url`` with a metrics group in its path: its own, else that of the job ``kube-rebalancer``.
 
     ``cluster`` is added as one more label of the group, unless it is empty.
     """

@@ -77,7 +77,7 @@ class ZoneReport:
 
     zones: Sequence[Zone]
     workloads: Sequence[WorkloadZones]
-    """The workloads, by name."""
+    """The workloads, sorted by name."""
 
     @property
     def losses(self) -> tuple[ZoneLoss, ...]:

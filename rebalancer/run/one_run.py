@@ -114,7 +114,7 @@ def run_unpublished(
     """Run as ``run_once`` does, without metrics and notices. One run alone does nothing to machines.
 
     Raises:
-        PolicyError: strategies of the policy would: they need a resident process.
+        PolicyError: strategies of the policy act on machines, which needs a resident process.
         RebalancerError: nothing was evicted.
     """
     run = run_context(options, environment, loaded=loaded)

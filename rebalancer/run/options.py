@@ -260,7 +260,7 @@ class Ending:
         complete="states",
     )
     asks: bool = False
-    """Whether the question whether to carry the plan out follows the report of a dry run."""
+    """Whether the user is asked, after the report of a dry run, to carry out the plan."""
     prints_idle: bool = True
     """Whether the report of a run is printed that had nothing to do, else one line."""
 

@@ -29,7 +29,7 @@ _Number = TypeVar("_Number", bound=np.generic)
 STRATEGIES = (None, "", "buffer.x-k8s.io/active-capacity", "active-capacity")
 """The provisioning strategies that need room which is available at once; the others are vendors' own."""
 MAX_CHUNKS = 1000
-"""Most chunks of one buffer that count."""
+"""The maximum number of chunks of one buffer that are counted; more are ignored."""
 
 
 def fold_buffers(

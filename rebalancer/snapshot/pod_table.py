@@ -168,7 +168,7 @@ class PodTable:
         return self._controllers
 
     def add(self, records: Iterable[PodRecord]) -> None:
-        """Add pods; pods in other phases are dropped."""
+        """Add the pods that are in the phases of this table; drop all others."""
         self._sorted, self._settled = False, None
         for record in records:
             if self._takes(record):

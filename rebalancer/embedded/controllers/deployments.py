@@ -405,7 +405,7 @@ class DaemonSets(WorkloadController):
                 self.note((daemon_set["metadata"]["namespace"], daemon_set["metadata"]["name"]))
 
     def reconcile(self, daemon_set: Json, _key: Key) -> None:
-        """Create missing pods, delete those that may not run on, write the status."""
+        """Create missing pods, delete those that must not remain on their nodes, write the status."""
         fits = {one["metadata"]["name"]: _judge(daemon_set, one) for one in self.store.items(NODE)}
         wanted = {name for name, fit in fits.items() if fit is DaemonFit.RUNS}
         staying = {name for name, fit in fits.items() if fit is not DaemonFit.NONE}

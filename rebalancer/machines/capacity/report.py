@@ -36,7 +36,7 @@ class MissingMachine:
     """What one rule lacks, and the machine that would provide it."""
 
     rule: str
-    """The rule in words, with its workload."""
+    """The unmet rule that needs this machine, in words, with its workload."""
     lack: str
     key: str
     """Label of the domains."""

@@ -86,7 +86,7 @@ class StepContext:
     Another announcement of the machine, after the end of this pipeline run, makes another key.
     """
     plan: Callable[[], None]
-    """Has the planner look at the cluster soon, and not only when its next run is due."""
+    """Call it to make the planner run soon, before its next run is due."""
 
 
 @runtime_checkable

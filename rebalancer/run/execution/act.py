@@ -313,7 +313,7 @@ class Acting:
     started: float
     """When it began, by the clock of the run's environment."""
     marker: Marker | None
-    """The writer of marks; None if the policy does not steer."""
+    """Writes the marks that choose landings; None if the policy does not steer."""
     ordered: bool
     """A user has ordered the evictions (see Attempt): the cluster is not scored again at the end."""
     grace: Callable[[str], int | None]
