@@ -369,7 +369,7 @@ class AskedTerm:
             self._gains[node] = self._gains.get(node, 0.0) + gain
 
     def gain_at(self, node: int) -> float:
-        """Return the gain at a node."""
+        """Return how much the cost falls if a pod of the asked class leaves ``node``."""
         return self._gains.get(node, 0.0)
 
     def change(self, move: PodMove) -> Floats:

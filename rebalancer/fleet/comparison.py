@@ -66,7 +66,7 @@ class Difference:
     mean: float
     low: float
     high: float
-    """The 95 % interval of the mean."""
+    """The 95 % confidence interval of the mean."""
     p: float
     """The p value of this difference alone, without correction."""
     least_p: float

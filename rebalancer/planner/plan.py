@@ -61,7 +61,7 @@ class Decision:
 
     plan: Plan
     streaks: Mapping[str, Streaks] = field(default_factory=dict)
-    """Strategy -> its measurements, each with the number of runs in a row, this one included."""
+    """Strategy -> its measurements, each with the number of consecutive runs, this one included, in which it was seen."""
     ended: Mapping[str, Outcome] = field(default_factory=dict)
     """Of a reviewed plan: uid of the pod -> why its move is not to be tried any more."""
     observer: PlanObserver | None = None

@@ -102,7 +102,7 @@ class StepPolicy(Section):
 
     @property
     def part(self) -> timedelta | float | None:
-        """The part of the time that this step gets; None: the time that the other steps leave."""
+        """The part of the time that this step gets; None: what the other steps leave of it."""
         return self.params.part() if self.within is None else self.within
 
 

@@ -35,7 +35,7 @@ _KEY_WIDTH, _KEY_STEP, _KEY_LETTERS = 270, 24, 38
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """One pod."""
+    """One pod, as a square in a picture of nodes."""
 
     x: int
     y: int

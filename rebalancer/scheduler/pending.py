@@ -131,7 +131,7 @@ class Pending:
 
     @contextmanager
     def before_landing(self, state: ClusterState, pod: int) -> Iterator[None]:
-        """Keep the state, within a ``with`` block, in which the scheduler places the replacement of ``pod``; see ``ClusterState.evicted``.
+        """Change ``state``, within a ``with`` block, to what the scheduler sees when it places the replacement of ``pod``; see ``ClusterState.evicted``.
 
         The victim is terminating; or it is gone and pending pods have taken its room; or, with a restart, it still
         runs.

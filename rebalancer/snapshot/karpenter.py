@@ -79,7 +79,7 @@ class NodeClaim:
     going: str = ""
     """Why it is going now, in words; empty if it is not."""
     going_since: float = 0.0
-    """Unix seconds; 0: it is not going."""
+    """When its removal began, in Unix seconds; 0: it is not being removed."""
     drifted_since: float = 0.0
     """Unix seconds; 0: it is not drifted."""
     waits_for_pods: bool = True

@@ -159,7 +159,7 @@ class ActingRun(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     run: str
     """Id of the run."""
     at: _Seconds
-    """Time of its last outcome."""
+    """Unix seconds of the last outcome of its moves."""
     by: str = ""
     """Name of its pod; empty outside of a cluster."""
     moves: tuple[MoveRecord, ...] = ()
