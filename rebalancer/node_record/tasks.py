@@ -191,7 +191,7 @@ def give_back(
     stays: bool = False,
     opens: bool = False,
 ) -> Entered[C]:
-    """Remove a record, and uncordon the node unless somebody else wants it cordoned; the owner of a cordon is never lost.
+    """Remove a record, and uncordon the node unless another owner needs it cordoned; the owner of a cordon is never lost.
 
     While its machine may be ending nothing is changed. ``stays``: the caller knows that the machine does not end.
     ``left``: returns the record to keep on a cordoned node, if another process has taken the node over; else None.

@@ -199,7 +199,7 @@ class Move:
     makes_way_for: str = ""
     """Uid of the pod that can only be moved or placed once this one has left; empty for a move that gains by itself.
 
-    In an exchange, the first pod makes way for the second, and each of the others for the first.
+    In an exchange, the first pod is moved so that the second can be, and each of the others so that the first can be.
     """
     marks: tuple[str, ...] = ()
     """Nodes that carry a mark while the replacement is placed, in order; without them it would land elsewhere."""

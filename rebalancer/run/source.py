@@ -115,9 +115,9 @@ class Source:
             reading = self._of_file() if client is None else self._of_cluster(client, jobs)
         if self.run.loaded.policy.capacity.buffers:
             reading = reading.noting(*explain_left_out(reading.snapshot))
-        return self._as_reviewed(reading)
+        return self._check_reviewed(reading)
 
-    def _as_reviewed(self, reading: Reading) -> Reading:
+    def _check_reviewed(self, reading: Reading) -> Reading:
         """Return the reading, noting if the plan to apply was made on another cluster; check that the plan may be applied."""
         run, reviewed = reading.run, reading.run.reviewed
         if reviewed is None:

@@ -302,43 +302,47 @@ def remember(
             tries.setdefault((outcome.move.owner, term_of(outcome.move)), []).append(outcome)
     owners = dict(document.owners)
     for (ref, term), of_term in tries.items():
-        fingerprint = fingerprints.get(ref, "")
-        known = owners.get(ref)
-        if known is None or (known.fingerprint, known.zones) != (fingerprint, zones):
-            known = OwnerMemory(fingerprint, zones, int(now))
+        known = _find_owner(owners, ref, fingerprints.get(ref, ""), zones, int(now))
         before = known.terms.get(term, TermMemory())
         after = _after(before, of_term, created, now)
         if after.feasible:
             after = msgspec.structs.replace(after, feasible=count_feasible(snapshot, ref))
         terms = {**known.terms, term: after}
-        owners[ref] = OwnerMemory(fingerprint, zones, int(now), dict(sorted(terms.items())))
+        owners[ref] = msgspec.structs.replace(
+            known, seen=int(now), terms=dict(sorted(terms.items()))
+        )
     for outcome in outcomes:
         if _is_denied(outcome):
-            _cool_down(owners, outcome, fingerprints, zones, int(now))
+            ref = outcome.move.owner
+            known = _find_owner(owners, ref, fingerprints.get(ref, ""), zones, int(now))
+            owners[ref] = _cool_down(known, outcome, int(now))
     changed = msgspec.structs.replace(document, owners=owners)
     return shorten(count_evictions(changed, evicted, now), now)
 
 
-def _cool_down(
-    owners: dict[str, OwnerMemory],
-    outcome: Outcome,
-    fingerprints: Mapping[str, str],
-    zones: str,
-    now: int,
-) -> None:
-    """Let the owner of a pod, whose eviction was denied, cool down.
+def _find_owner(
+    owners: Mapping[str, OwnerMemory], ref: str, fingerprint: str, zones: str, now: int
+) -> OwnerMemory:
+    """Return the record of an owner; a new one if there is none, or if its spec or the zones have changed."""
+    known = owners.get(ref)
+    if known is None or (known.fingerprint, known.zones) != (fingerprint, zones):
+        return OwnerMemory(fingerprint, zones, now)
+    return known
+
+
+def _cool_down(owner: OwnerMemory, outcome: Outcome, now: int) -> OwnerMemory:
+    """Return the record of an owner whose pod may not be evicted now, since admission denied it.
 
     It may be denied for a time only, such as that of a freeze: it is no strike, and says nothing of the prediction.
     """
-    ref, name = outcome.move.owner, term_of(outcome.move)
-    owner = owners.get(ref) or OwnerMemory(fingerprints.get(ref, ""), zones, now)
+    name = term_of(outcome.move)
     term = owner.terms.get(name, TermMemory())
     if not term.given_up and term.until < now + FIRST_COOL_DOWN:
         why = f"{outcome.move.pod}: {outcome.message}"[:_MAX_TEXT]
         until = now + FIRST_COOL_DOWN
         term = msgspec.structs.replace(term, until=until, why=why, feasible=0)
     terms = dict(sorted({**owner.terms, name: term}.items()))
-    owners[ref] = msgspec.structs.replace(owner, seen=now, terms=terms)
+    return msgspec.structs.replace(owner, seen=now, terms=terms)
 
 
 def _find_created(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> dict[str, float]:
