@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     run.add_argument("--seeds", default="0", help="numbers, by commas")
     run.add_argument("--nodes", type=int, default=30)
     run.add_argument(
-        "--contenders", default="peer,ours,lifted", help="of peer, ours, lifted, marks"
+        "--contenders", default="peer,ours,lifted", help="of peer, peer-soft, ours, lifted, marks"
     )
     run.add_argument("--after", type=int, default=3, help="runs of ours after the first silent one")
     run.add_argument("--peer-runs", type=int, default=10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import subprocess
 import sys
@@ -91,14 +92,14 @@ class Ours(Contender):
 
 
 class Peer(Contender):
-    """The descheduler, by default with its chart's default policy, nodeFit on."""
+    """The descheduler, by default with the policy of its name in `PEER_POLICIES`."""
 
     def __init__(
         self, folder: Path, policy: Mapping[str, Any] | None = None, *, name: str = "peer"
     ) -> None:
         self.name = name
         self._policy = folder / f"{name}.yaml"
-        self._policy.write_text(yaml.safe_dump(policy or PEER_POLICY))
+        self._policy.write_text(yaml.safe_dump(dict(policy or PEER_POLICIES[name])))
 
     def run(self, kubeconfig: Path) -> Run:
         """Run one cycle with the chart's flags."""
@@ -233,3 +234,22 @@ PEER_POLICY: dict[str, Any] = {
     ],
 }
 """The default values of its chart (v0.36.0), and ``nodeFit``."""
+
+
+def _with_soft_constraints(policy: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the policy with one option more: spread constraints that only prefer are rules, too."""
+    changed = copy.deepcopy(dict(policy))
+    (spread,) = (
+        plugin
+        for plugin in changed["profiles"][0]["pluginConfig"]
+        if plugin["name"] == "RemovePodsViolatingTopologySpreadConstraint"
+    )
+    spread["args"] = {"constraints": ["DoNotSchedule", "ScheduleAnyway"]}
+    return changed
+
+
+PEER_POLICIES: Mapping[str, Mapping[str, Any]] = {
+    "peer": PEER_POLICY,
+    "peer-soft": _with_soft_constraints(PEER_POLICY),
+}
+"""By contender. Its default policy looks at hard spread constraints only; most who care about zones set both kinds."""

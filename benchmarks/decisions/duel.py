@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.decisions.checkpoint import Checkpoint
-from benchmarks.decisions.contenders import Contender, Ours, Peer, Run
+from benchmarks.decisions.contenders import PEER_POLICIES, Contender, Ours, Peer, Run
 from benchmarks.decisions.convergence import Convergence, converge, observe, settle
 from benchmarks.decisions.instance import counted
 from benchmarks.decisions.optimum import Optimum, optimum
@@ -93,9 +93,9 @@ def play(
                 _contender(name, Path(scratch), plane),
                 instance,
                 pods=pods,
-                most=plan.peer_runs if name == "peer" else MOST_RUNS,
-                after=0 if name == "peer" else plan.after,
-                to_the_end=name == "peer",
+                most=plan.peer_runs if name in PEER_POLICIES else MOST_RUNS,
+                after=0 if name in PEER_POLICIES else plan.after,
+                to_the_end=name in PEER_POLICIES,
             )
             contenders[name] = _kept(done, kept / name)
             say(_line(name, done))
@@ -132,7 +132,9 @@ class _Installed(Ours):
 
 
 def _contender(name: str, folder: Path, plane: ControlPlane) -> Contender:
-    return Peer(folder) if name == "peer" else _Installed(plane, folder, name)
+    if name in PEER_POLICIES:
+        return Peer(folder, name=name)
+    return _Installed(plane, folder, name)
 
 
 def _save_snapshot(plane: ControlPlane, path: Path) -> None:

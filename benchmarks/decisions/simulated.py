@@ -189,7 +189,7 @@ def compare(out: Path, draws: int, policy: Path, say: Callable[[str], None]) -> 
                 f"{path.stem}: the snapshot file is not of the cluster that was played"
             )
         for name, done in result["contenders"].items():
-            if name == "peer":
+            if "peer" in name:
                 continue
             ends = [
                 start.simulate(policy, pace, lifted=name == "lifted", seed=seed)

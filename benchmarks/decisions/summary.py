@@ -86,7 +86,7 @@ def _rows(name: str, results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
     for key in NAMES:
         pairs = [Pair(r, r["contenders"][key]) for r in results if key in r["contenders"]]
         if pairs:
-            yield (title, NAMES[key], *_row(pairs, ours=key != "peer"))
+            yield (title, NAMES[key], *_row(pairs, ours="peer" not in key))
             title = ""
     bests = [result["optimum"] for result in results]
     left = f"{sum(b['hard'] for b in bests):g}, {sum(b['soft'] for b in bests):g}"

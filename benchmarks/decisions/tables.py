@@ -11,7 +11,13 @@ from benchmarks.decisions.instance import hard, soft
 from benchmarks.decisions.rules import KINDS
 
 Result = Mapping[str, Any]
-NAMES = {"peer": "peer", "ours": "ours", "lifted": "ours, lifted", "marks": "ours, marks"}
+NAMES = {
+    "peer": "peer",
+    "peer-soft": "peer, soft constraints too",
+    "ours": "ours",
+    "lifted": "ours, lifted",
+    "marks": "ours, marks",
+}
 _SHORT = {
     "placement": "place",
     "hardSpread": "spread!",
@@ -24,7 +30,7 @@ _SHORT = {
 
 def markdown(results: Sequence[Result], *, timed: bool = True) -> str:
     """Return all tables; without times where ``timed`` is false."""
-    ours = [d for r in results for k, d in r["contenders"].items() if k != "peer"]
+    ours = [d for r in results for k, d in r["contenders"].items() if "peer" not in k]
     commits = sorted({str(done.get("commit", "unknown")) for done in ours})
     parts = [
         f"{len(results)} clusters; ours at commit {', '.join(commits)}.",

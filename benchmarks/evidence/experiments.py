@@ -177,6 +177,7 @@ def _by_contender(outputs: Sequence[str]) -> dict[str, list[_Line]]:
 _NAMES = {
     "ours": "kube-rebalancer",
     "peer": "descheduler",
+    "peer-soft": "descheduler with soft spread constraints",
     "peer, 20 %": "descheduler, HighNodeUtilization below 20 %",
     "peer, 50 %": "descheduler, HighNodeUtilization below 50 %",
 }
@@ -243,6 +244,7 @@ def _decisions(outputs: Sequence[str]) -> list[Row]:
         ),
         *_of_contender(clusters, "ours", "kube-rebalancer"),
         *_of_contender(clusters, "peer", "descheduler, ten runs"),
+        *_of_contender(clusters, "peer-soft", "descheduler with soft spread constraints, ten runs"),
     ]
 
 
@@ -285,7 +287,7 @@ def _steps(first: int, step: int, number: int) -> Sequence[int]:
     return range(first, first + step * number, step)
 
 
-_DRIFTS = "benchmarks.decisions run --nodes 18 --contenders peer,ours --scenarios {scenario} --seeds {seed} --out .cache/evidence"
+_DRIFTS = "benchmarks.decisions run --nodes 18 --contenders peer,peer-soft,ours --scenarios {scenario} --seeds {seed} --out .cache/evidence"
 EXPERIMENTS = (
     Experiment(
         "decisions",

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from benchmarks.decisions.contenders import Contender, Ours, Peer
+from benchmarks.decisions.contenders import PEER_POLICIES, Contender, Ours, Peer
 from benchmarks.decisions.convergence import settle
 from tests.controlplane import ControlPlane, objects, operations
 
@@ -266,7 +266,10 @@ def main() -> int:
     sums: dict[str, Counter[str]] = {}
     with ControlPlane() as plane, tempfile.TemporaryDirectory(prefix="zones-") as scratch:
         for seed in range(options.seed, options.seed + options.days):
-            for contender in (Ours(Path(scratch)), Peer(Path(scratch))):
+            for contender in (
+                Ours(Path(scratch)),
+                *(Peer(Path(scratch), name=name) for name in PEER_POLICIES),
+            ):
                 day = asdict(Course(plane, contender, seed).play())
                 print(json.dumps({"seed": seed, "contender": contender.name, **day}), flush=True)
                 back = day.pop("back")
