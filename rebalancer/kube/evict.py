@@ -70,7 +70,7 @@ class AnswerKind(enum.Enum):
     FORBIDDEN = "forbidden"
     """401, or 403 by the authorizer: no other eviction will be allowed either."""
     FAILED = "failed"
-    """Refused in another way (an admission webhook, say), or the server could not be reached at all."""
+    """Refused in another way (an admission webhook denied it or did not answer, say), or the server could not be reached at all."""
     LOST = "lost"
     """The result is unknown: the connection broke, a 5xx, or an answer of something else than an API server.
     Whether the pod was evicted must be read from the pod."""
@@ -200,6 +200,7 @@ def recreates_group(client: Client, namespace: str, name: str, *, seconds: float
     return read.spec.leader_worker_template.restart_policy != "None"
 
 
+_UNANSWERED_WEBHOOK = "failed calling webhook "
 _NAMES_POD = re.compile(r'^pods "[^"]*" is forbidden: ')
 
 
@@ -235,7 +236,9 @@ def explain_refusal(response: Response, rule: AccessRule, server: str) -> Evicti
         return EvictionAnswer(
             AnswerKind.FORBIDDEN, str(refusal(status, response.body, rule, server))
         )
-    if status >= 500 or not said.code:
+    # Admission comes before anything is stored (apiserver's webhookutil.ErrCallingWebhook).
+    by_webhook = status == 500 and _UNANSWERED_WEBHOOK in text
+    if (status >= 500 and not by_webhook) or not said.code:
         return EvictionAnswer(
             AnswerKind.LOST, f"HTTP {status} does not say what happened: {text}", wait
         )

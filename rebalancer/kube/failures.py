@@ -87,7 +87,7 @@ class ForbiddenError(ClusterReadError):
         # The values of a chart give a person nothing.
         of_chart = values and (not self.account or self.account.startswith(_SERVICE_ACCOUNT))
         chart = (
-            f"\nIf it is the account of the chart's release, set instead: {values}"
+            f"\nThe chart gives this by {values}. If that is set, somebody has changed the role: `helm upgrade` writes it again"
             if of_chart
             else ""
         )

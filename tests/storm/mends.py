@@ -199,7 +199,12 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "an answer that does not say what happened is a lost reply",
         "D9",
-        [("    if status >= 500 or not said.code:\n", "    if not said.code:\n")],
+        [
+            (
+                "    if (status >= 500 and not by_webhook) or not said.code:\n",
+                "    if not said.code:\n",
+            )
+        ],
         [7],
     ),
     Mend(

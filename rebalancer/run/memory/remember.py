@@ -479,9 +479,11 @@ def _record(outcome: Outcome) -> MoveRecord:
 
 _CARRIED_OUT = frozenset(one for one in Status if one.is_carried_out)
 _REFUSED = (Status.REFUSED, Status.MISCONFIGURED)
-_SAYS_NO = re.compile(r"HTTP 4(?!29)\d\d: ")
-# How admission webhooks, and ValidatingAdmissionPolicies, say it (apiserver's webhook/errors, plugin/policy/validating).
-_DENIES = re.compile(r"HTTP 4\d\d: .*\bdenied (the )?request\b", re.DOTALL)
+# What the API server says of webhooks and of ValidatingAdmissionPolicies (its webhook/errors, plugin/policy/validating).
+_DENIES = re.compile(
+    r"HTTP (4\d\d: .*\bdenied (the )?request\b|500: .*\bfailed calling webhook )", re.DOTALL
+)
+_SAYS_NO = re.compile(rf"HTTP 4(?!29)\d\d: |{_DENIES.pattern}", re.DOTALL)
 
 
 def group_failures(moves: Iterable[MoveRecord]) -> dict[tuple[str, str], list[MoveRecord]]:
@@ -496,7 +498,7 @@ def group_failures(moves: Iterable[MoveRecord]) -> dict[tuple[str, str], list[Mo
 
 
 def _is_denied(outcome: Outcome) -> bool:
-    """Return whether an admission webhook or policy denied this eviction."""
+    """Return whether admission denied this eviction: a webhook that said no or did not answer, or a policy."""
     return outcome.status is Status.FAILED and _DENIES.match(outcome.message) is not None
 
 

@@ -55,7 +55,7 @@ def test_an_error_names_the_rules_and_the_values():
     text = str(ForbiddenError(USAGE_RULES))
     assert text.endswith(
         '- {apiGroups: ["metrics.k8s.io"], resources: ["pods"], verbs: ["list"]}\n'
-        "If it is the account of the chart's release, set instead: rbac.usage: true"
+        "The chart gives this by rbac.usage: true. If that is set, somebody has changed the role: `helm upgrade` writes it again"
     )
     assert "chart" not in str(ForbiddenError(READ_RULES))
 

@@ -43,6 +43,9 @@ RBAC = status_body(
     403, 'pods "web-1" is forbidden: User "x" cannot create resource "pods/eviction"'
 )
 WEBHOOK = status_body(403, 'admission webhook "guard" denied the request: not on Fridays')
+NO_WEBHOOK = status_body(
+    500, 'Internal error occurred: failed calling webhook "guard": connection refused'
+)
 ENDING = status_body(
     403, "because it is being terminated", details={"causes": [{"reason": "NamespaceTerminating"}]}
 )
@@ -83,6 +86,7 @@ SILENT = Say(after=600.0)
         (Say(status_body(422, "no name"), 422), AnswerKind.FAILED, None, "HTTP 422: no name"),
         (Say(RBAC, 403), AnswerKind.FORBIDDEN, None, 'resources: ["pods/eviction"]'),
         (Say(WEBHOOK, 403), AnswerKind.FAILED, None, "not on Fridays"),
+        (Say(NO_WEBHOOK, 500), AnswerKind.FAILED, None, 'failed calling webhook "guard"'),
         (Say(ENDING, 403), AnswerKind.GONE, None, "terminated"),
         (Say(status_body(401, "Unauthorized"), 401), AnswerKind.FORBIDDEN, None, "credentials"),
         (Say(hang_up=True), AnswerKind.LOST, None, "broke"),

@@ -76,8 +76,14 @@ def test_what_did_not_do_as_predicted_rests_and_says_until_when_and_why(outcome_
     assert rests(document, NOW + FIRST_COOL_DOWN) == {}
 
 
-def test_what_admission_denies_is_tried_again_after_the_first_cool_down_and_never_given_up():
-    said = "HTTP 403: admission webhook freeze denied the request: no"
+@pytest.mark.parametrize(
+    "said",
+    [
+        "HTTP 403: admission webhook freeze denied the request: no",
+        "HTTP 500: Internal error occurred: failed calling webhook freeze: no route",
+    ],
+)
+def test_what_admission_stops_is_tried_again_after_the_first_cool_down_and_never_given_up(said):
     document = Document()
     for run in range(2 * STRIKES):
         now = NOW + run * FIRST_COOL_DOWN
