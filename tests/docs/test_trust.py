@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import PurePath
 
 import pytest
 
@@ -51,6 +52,36 @@ def test_owners_of_files_are_roles_and_their_paths_are_there():
         for team in teams:
             name = team.removeprefix("@ORGANISATION/").rstrip("s")
             assert name in roles, team
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "docs/CODEOWNERS",
+        "docs/project/governance.md",
+        "chart/templates/_pod.tpl",
+        "chart/templates/rbac.yaml",
+        "chart/values.yaml",
+        "image/requirements.txt",
+        "requirements-dev.txt",
+        "setup.py",
+        "tests/release/make.py",
+        "rebalancer/kube/credentials.py",
+        "rebalancer/snapshot/redact.py",
+    ],
+)
+def test_what_decides_over_rights_secrets_and_releases_is_owned_by_security(path):
+    lines = [line.split() for line in (DOCS / "CODEOWNERS").read_text().splitlines()]
+    matching = [
+        teams
+        for pattern, *teams in lines
+        if pattern != "#"
+        and (
+            PurePath(path).match(pattern.strip("/"))
+            or (pattern.startswith("/") and f"/{path}".startswith(pattern))
+        )
+    ]
+    assert "@ORGANISATION/security" in matching[-1]
 
 
 def test_what_renews_dependencies_reads_the_files_that_pin_them():
