@@ -25,18 +25,19 @@ $(STAMP): pyproject.toml requirements-dev.txt setup.py $(wildcard rebalancer/cor
 	REBALANCER_CHECKS=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-setup: $(STAMP)  ## make .venv with everything, so that .venv/bin/rebalancer is the command
+setup: $(STAMP)  ## make .venv with everything (some two minutes; the core with checks, which is slower), so that .venv/bin/rebalancer is the command
 
 # What the program itself needs, for those who only look; `make setup` adds the rest to the same .venv.
 LIGHT := $(VENV)/.program
 $(LIGHT): pyproject.toml setup.py $(wildcard rebalancer/core/*.py rebalancer/core/*.pxd)
-	@test -e $(STAMP) || echo "Installing and compiling the program into $(VENV): about half a minute."
+	@test -e $(STAMP) || echo "Installing and compiling the program into $(VENV): about a minute on two processors."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -e $(STAMP) || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
 demo: $(LIGHT)  ## the story in an embedded cluster; needs no Kubernetes, and installs only what the program needs
 	$(BIN)/rebalancer demo --report demo-report.html
+	@echo "The command is in $(BIN): source $(BIN)/activate puts it on the PATH."
 
 # Folders of which each test needs more than this machine has are not even read, which takes each worker a second.
 test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one process

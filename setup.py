@@ -28,6 +28,7 @@ BASELINE = {"x86_64": ["-msse4.2", "-mpopcnt"], "aarch64": []}
 # A product and a sum stay two roundings: the same numbers on every processor, and as Python has them.
 SAME_NUMBERS = ["-ffp-contract=off", "-fno-fast-math"]
 LIMITED_API = "0x030B0000"
+_DESCRIBES = {"sdist", "egg_info", "dist_info"}
 MEMORY_VIEWS = "rebalancer.core._memory_views"
 """What Cython writes for arrays, once instead of in every module."""
 
@@ -84,8 +85,9 @@ def _zig_target(wheel: str) -> str:
 
 def _extensions(machine: str, *, optional: bool) -> list[Extension]:
     """Return an extension for each module of the core that is written to be compiled."""
-    if os.environ.get("REBALANCER_COMPILE") == "0" or {"sdist", "egg_info"} & set(sys.argv):
-        return []  # Cython may not be there yet.
+    # What only describes the distribution compiles nothing: Cython may not be there yet, and pip asks before each build.
+    if os.environ.get("REBALANCER_COMPILE") == "0" or _DESCRIBES & set(sys.argv):
+        return []
     from Cython.Build import cythonize  # noqa: PLC0415
 
     checks = os.environ.get("REBALANCER_CHECKS") == "1"
@@ -114,6 +116,8 @@ def _extensions(machine: str, *, optional: bool) -> list[Extension]:
             "annotation_typing": False,
             "infer_types": True,
             "wraparound": False,
+            # Nothing copies these objects by pickle; its code is a third of what is compiled.
+            "auto_pickle": False,
             "boundscheck": checks,
             "initializedcheck": checks,
         },
