@@ -167,7 +167,7 @@ def require(client: Client, rules: Iterable[AccessRule]) -> None:
     """
     missing = missing_rules(client, rules)
     if missing:
-        raise ForbiddenError(missing)
+        raise ForbiddenError(missing, account=client.impersonated.user)
 
 
 def missing_lists(
@@ -240,11 +240,14 @@ def _is_allowed(client: Client, rule: AccessRule) -> bool:
         "spec": spec,
     }
     response = client.post(_REVIEWS, msgspec.json.encode(review))
-    if response.status in (403, 404):
+    try:
+        client.expect(
+            response, AccessRule("create", "authorization.k8s.io", "selfsubjectaccessreviews")
+        )
+    except ClusterReadError as error:
+        if not (isinstance(error, ForbiddenError) or response.status == 404):
+            raise
         return True
-    client.expect(
-        response, AccessRule("create", "authorization.k8s.io", "selfsubjectaccessreviews")
-    )
     try:
         return _reviews.decode(response.body).status.allowed
     except (ValueError, RecursionError):
