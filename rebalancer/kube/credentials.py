@@ -152,7 +152,7 @@ def choose(files: Sequence[Path], context: str | None) -> ContextChoice:
 _PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 
 
-def _completed(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _complete(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return the fields that have a value, as for client-go, with paths relative to the folder of their file."""
     said = {key: value for key, value in fields.items() if value not in ("", None)}
     for name in _PATHS:
@@ -240,7 +240,7 @@ def _entries(path: Path, document: Mapping[str, Any], name: str, key: str) -> En
             raise ClusterReadError(
                 f"kubeconfig {path}: {name}[{index}] ({entry['name']}) has no {key}"
             )
-        entries.setdefault(entry["name"], _completed(value, path.absolute().parent))
+        entries.setdefault(entry["name"], _complete(value, path.absolute().parent))
     return entries
 
 
