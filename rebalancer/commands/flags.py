@@ -256,9 +256,11 @@ def _names_in_file(file: str, path: str) -> list[str]:
 
 def _names(context: click.Context, path: str) -> list[str]:
     from rebalancer.kube.client import connect  # noqa: PLC0415
+    from rebalancer.kube.impersonation import Impersonation  # noqa: PLC0415
 
     clock = SystemClock()
     flags = context.params
+    user, uid = (flags.get(name) or "" for name in ("as_user", "as_uid"))
     try:
         if file := flags.get("snapshot_path"):
             return _names_in_file(file, path)
@@ -266,6 +268,7 @@ def _names(context: click.Context, path: str) -> list[str]:
             kubeconfig=flags.get("kubeconfig"),
             context=flags.get("context_name"),
             environ=os.environ,
+            impersonate=Impersonation(user, uid, tuple(flags.get("as_groups") or ())),
             stop=Stop(clock, clock.now() + _SECONDS),
         )
         answer = client.get(
@@ -445,7 +448,7 @@ REDACT = click.option(
     help="Write no names, but what the key in this file (16 bytes or more) makes of them.",
 )
 
-ACCESS = "kubeconfig context_name request_timeout"
+ACCESS = "kubeconfig context_name as_user as_groups as_uid request_timeout"
 POLICY = "policy_path settings only mode"
 SCOPE = "namespace selector select"
 REQUESTS = "max_requests compress"

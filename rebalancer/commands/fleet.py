@@ -149,9 +149,10 @@ def _member_options(
         )
         raise PolicyError([message])
     settings = (*fleet.settings_of(cluster), *options.policy.settings)
+    access = replace(options.cluster, kubeconfig=str(kubeconfig), context_name=None)
     return replace(
         options,
-        cluster=replace(options.cluster, kubeconfig=str(kubeconfig), context_name=None),
+        cluster=replace(access, as_user=None, as_groups=(), as_uid=None),
         policy=replace(options.policy, settings=settings),
         dry_run=True,
     )

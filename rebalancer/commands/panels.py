@@ -13,6 +13,9 @@ SHARED: Mapping[str, Sequence[str]] = {
     "Access to the cluster": (
         "kubeconfig",
         "context_name",
+        "as_user",
+        "as_groups",
+        "as_uid",
         "request_timeout",
         "max_requests",
         "compress",

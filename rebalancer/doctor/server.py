@@ -28,6 +28,7 @@ from rebalancer.kube.access import (
     config_map_rules,
     lease_rules,
     missing_rules,
+    read_user,
 )
 from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import LABEL, ConfigMapStore, Reference
@@ -65,6 +66,10 @@ class Release:
     """The data of that ConfigMap."""
     flags: PolicyFlags = field(default_factory=PolicyFlags)
     """The policy flags of its runs."""
+    account: str = ""
+    """The user name of its ServiceAccount; empty if that is not known."""
+    namespace: str | None = None
+    """The only namespace in which its runs move pods."""
     loaded: LoadedPolicy | None = None
     """Its policy, as its runs have it; None: it is not known, or not valid."""
     findings: tuple[Finding, ...] = ()
@@ -133,6 +138,8 @@ def read_release(client: Client, memory: Reference, registry: Registry) -> Relea
         starter.schedule,
         starter.policy_map and f"{namespace}/{starter.policy_map}",
         flags=starter.flags,
+        account=f"system:serviceaccount:{namespace}:{starter.account}",
+        namespace=starter.namespace,
     )
     return _with_policy(client, known, registry) if known.policy_map else known
 
@@ -144,6 +151,8 @@ class _Starter:
     schedule: str
     policy_map: str
     flags: PolicyFlags
+    account: str
+    namespace: str | None
 
 
 def _find_starter(client: Client, namespace: str, name: str, unread: list[str]) -> _Starter | None:
@@ -182,7 +191,8 @@ class _Volume(msgspec.Struct, rename="camel"):
     config_map: _Source | None = None
 
 
-class _PodSpec(msgspec.Struct):
+class _PodSpec(msgspec.Struct, rename="camel"):
+    service_account_name: str | None = None
     containers: tuple[_Container, ...] | None = None
     volumes: tuple[_Volume, ...] | None = None
 
@@ -232,8 +242,15 @@ class StarterObject(msgspec.Struct):
         )
         zone = f" {spec.time_zone}" if spec.time_zone else ""
         schedule = f"schedule {spec.schedule}{zone}" if spec.schedule else ""
+        given = _values_of(args, "--namespace")
         return _Starter(
-            kind, spec.suspend or spec.replicas == 0, schedule, next(maps, ""), _flags_of(args)
+            kind,
+            spec.suspend or spec.replicas == 0,
+            schedule,
+            next(maps, ""),
+            _flags_of(args),
+            template.spec.service_account_name or "default",
+            given[-1] if given else None,
         )
 
 
@@ -266,14 +283,16 @@ def _with_policy(client: Client, known: Release, registry: Registry) -> Release:
     return replace(known, loaded=loaded, data=stored.data)
 
 
+def _values_of(args: tuple[str, ...], flag: str) -> tuple[str, ...]:
+    given = (arg.partition("=") for arg in args)
+    return tuple(value for key, _, value in given if key == flag)
+
+
 def _flags_of(args: tuple[str, ...]) -> PolicyFlags:
-    given = [arg.partition("=") for arg in args]
-    values = {
-        name: [value for key, _, value in given if key == name]
-        for name in ("--set", "--strategy", "--mode")
-    }
-    mode = next(reversed(values["--mode"]), None)
-    return PolicyFlags(settings=tuple(values["--set"]), only=tuple(values["--strategy"]), mode=mode)
+    mode = next(reversed(_values_of(args, "--mode")), None)
+    return PolicyFlags(
+        settings=_values_of(args, "--set"), only=_values_of(args, "--strategy"), mode=mode
+    )
 
 
 def _load(
@@ -379,7 +398,7 @@ def check_server(
 
     ``usage``: the source of measured usage; None if no strategy needs it, or it must not be queried.
     """
-    rights = _ask("rights", lambda: _rights(run, client, usage), "all that the policy needs")
+    rights = _ask("rights", lambda: _rights(run, client, usage, known), "")
     if usage is None and run.rules.needs_usage:
         metrics = not_judged("metrics", _NOT_ASKED)
     else:
@@ -408,14 +427,42 @@ def _ask(name: str, findings: Callable[[], Iterator[Finding]], ok: str) -> Check
         return Check(name, (finding_of(Grade.PROBLEM, str(error)),))
 
 
-def _rights(run: RunContext, client: Client, usage: UsageSource | None) -> Iterator[Finding]:
+def _rights(
+    run: RunContext, client: Client, usage: UsageSource | None, known: Known
+) -> Iterator[Finding]:
+    """Yield what is missing to us, and to the ServiceAccount of the release."""
+    whom = f" (as {client.impersonated})" if client.impersonated.user else ""
+    ok = f"all that the policy needs{whom}"
+    yield from check("rights", _missing(run, client, usage), ok).findings
+    release = known.release
+    if release is None or not release.account or release.account == read_user(client):
+        return
+    scope = replace(run.rules.scope, namespace=release.namespace)
+    its = replace(run, state=known.state, rules=replace(run.rules, scope=scope))
+    who = f"the release's account {release.account}"
+    if release.loaded is None and run.loaded.is_built_in:
+        yield Finding(Grade.NOT_JUDGED, f"{who}: the policy of the release is not known")
+        return
+    try:
+        missing = tuple(_missing(its, client, usage, release.account))
+    except ClusterReadError as error:
+        yield Finding(Grade.NOT_JUDGED, f"{who}: {str(error).splitlines()[0]}")
+        return
+    yield from check("rights", missing, f"{who}: all that the policy needs").findings
+
+
+def _missing(
+    run: RunContext, client: Client, usage: UsageSource | None, account: str = ""
+) -> Iterator[Finding]:
+    """Yield a finding for each feature of which rights are missing; ``account``: see ``missing_rules``."""
+    who = f"the release's account {account} " if account else f"{client.impersonated} ".lstrip()
     for feature, grade, rules in _features(run, usage):
-        if missing := missing_rules(client, rules):
+        if missing := missing_rules(client, rules, account=account):
             lacking = and_more([str(rule) for rule in missing], _SHOWN)
             rules_to_add = tuple(rule.as_yaml() for rule in missing)
             values = ", ".join(name_values(missing))
             cure = _GRANT.format(values=f" ({values})" if values else "")
-            yield Finding(grade, f"may not {feature}: {lacking}", cure, rules_to_add)
+            yield Finding(grade, f"{who}may not {feature}: {lacking}", cure, rules_to_add)
 
 
 def _reads(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -126,8 +127,6 @@ EVENT_RULES = (AccessRule.of("create", EVENTS),)
 DRAIN_RULES = (READ_NODE, CHANGE_NODE, READ_DAEMON_SET)
 """Rights to empty nodes, in addition to those of a run."""
 
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-
 
 def config_map_rules(namespace: str, name: str) -> tuple[AccessRule, ...]:
     """Return the rights on the ConfigMap of the memory or of the machine status; the chart creates it."""
@@ -140,21 +139,38 @@ def lease_rules(namespace: str, name: str) -> tuple[AccessRule, ...]:
     return tuple(AccessRule.of(verb, LEASES, namespace, name) for verb in ("get", "update"))
 
 
-def missing_rules(
-    client: Client, rules: Iterable[AccessRule], *, threads: int = 4
-) -> tuple[AccessRule, ...]:
-    """Return the ``rules`` that the API server denies us (SelfSubjectAccessReview).
-
-    If the server refuses to answer, no rule counts as missing: the request itself will show it.
+def read_user(client: Client) -> str:
+    """Return our user name, that of the impersonated user if there is one; empty if the API server does not say it.
 
     Raises:
         ClusterReadError: no answer at all.
     """
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    response = client.post(
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews", msgspec.json.encode(review)
+    )
+    try:
+        return str(msgspec.json.decode(response.body)["status"]["userInfo"]["username"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""
+
+
+def missing_rules(
+    client: Client, rules: Iterable[AccessRule], *, account: str = "", threads: int = 4
+) -> tuple[AccessRule, ...]:
+    """Return the ``rules`` that the API server denies us, or the ServiceAccount with the user name ``account``.
+
+    If the server refuses to answer about ourselves, no rule counts as missing: the request itself will show it.
+
+    Raises:
+        ForbiddenError: we may not ask about ``account``.
+        ClusterReadError: no answer at all.
+    """
     wanted = tuple(rules)
     # The first alone: a server that never answers is waited for once, not once for each that a thread takes next.
-    allowed = [_is_allowed(client, rule) for rule in wanted[:1]]
+    allowed = [_is_allowed(client, rule, account) for rule in wanted[:1]]
     with ThreadPoolExecutor(threads, "access") as pool:
-        allowed += pool.map(lambda rule: _is_allowed(client, rule), wanted[1:])
+        allowed += pool.map(lambda rule: _is_allowed(client, rule, account), wanted[1:])
     return tuple(rule for rule, yes in zip(wanted, allowed, strict=True) if not yes)
 
 
@@ -167,7 +183,7 @@ def require(client: Client, rules: Iterable[AccessRule]) -> None:
     """
     missing = missing_rules(client, rules)
     if missing:
-        raise ForbiddenError(missing)
+        raise ForbiddenError(missing, account=client.impersonated.user)
 
 
 def missing_lists(
@@ -223,8 +239,8 @@ class _Review(msgspec.Struct):
 _reviews = msgspec.json.Decoder(_Review)
 
 
-def _is_allowed(client: Client, rule: AccessRule) -> bool:
-    spec: dict[str, _Attributes | _NonResource]
+def _is_allowed(client: Client, rule: AccessRule, account: str) -> bool:
+    spec: dict[str, Any]
     if rule.resource.startswith("/"):
         spec = {"nonResourceAttributes": _NonResource(rule.resource, rule.verb)}
     else:
@@ -234,17 +250,21 @@ def _is_allowed(client: Client, rule: AccessRule) -> bool:
                 rule.verb, rule.group, resource, sub, rule.namespace, rule.name
             )
         }
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": spec,
-    }
-    response = client.post(_REVIEWS, msgspec.json.encode(review))
-    if response.status in (403, 404):
+    kind = "SubjectAccessReview" if account else "SelfSubjectAccessReview"
+    if account:
+        namespace = account.split(":")[2]
+        # As the API server has them for each token of a ServiceAccount.
+        of_account = ("serviceaccounts", f"serviceaccounts:{namespace}", "authenticated")
+        spec |= {"user": account, "groups": [f"system:{group}" for group in of_account]}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+    plural = f"{kind.lower()}s"
+    response = client.post(f"/apis/authorization.k8s.io/v1/{plural}", msgspec.json.encode(review))
+    try:
+        client.expect(response, AccessRule("create", "authorization.k8s.io", plural))
+    except ClusterReadError as error:
+        if account or not (isinstance(error, ForbiddenError) or response.status == 404):
+            raise
         return True
-    client.expect(
-        response, AccessRule("create", "authorization.k8s.io", "selfsubjectaccessreviews")
-    )
     try:
         return _reviews.decode(response.body).status.allowed
     except (ValueError, RecursionError):

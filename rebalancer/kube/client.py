@@ -22,6 +22,7 @@ from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.calls import TOO_SLOW, Call
 from rebalancer.kube.credentials import Credentials, find_credentials
 from rebalancer.kube.failures import TransportError, refusal
+from rebalancer.kube.impersonation import AS_OURSELVES, Impersonation
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Limits, Response, Stream, Transport
 
@@ -75,6 +76,7 @@ class Client:
         self.limits = limits or Limits()
         self.stop = stop or Stop(SystemClock())
         self.server, self.namespace = credentials.server, credentials.namespace
+        self.impersonated = credentials.impersonated
         self._credentials = credentials
         self._transport = transport or Transport(credentials, self.limits, USER_AGENT)
         self._slots = threading.BoundedSemaphore(self.limits.in_flight)
@@ -401,12 +403,13 @@ def connect(
     kubeconfig: str | Path | None = None,
     context: str | None = None,
     environ: Mapping[str, str],
+    impersonate: Impersonation = AS_OURSELVES,
     limits: Limits | None = None,
     stop: Stop | None = None,
 ) -> Client:
     """Return a client for the cluster that kubectl would use, until ``stop``. Nothing is sent yet.
 
-    ``kubeconfig`` and ``context`` are kubectl's flags; without them KUBECONFIG, ``~/.kube/config`` and the pod's
+    ``kubeconfig``, ``context`` and ``impersonate`` are kubectl's flags; without them KUBECONFIG, ``~/.kube/config`` and the pod's
     service account are tried in turn. ``environ`` also names the proxies.
 
     Raises:
@@ -414,7 +417,11 @@ def connect(
     """
     stop = stop or Stop(SystemClock())
     credentials = find_credentials(
-        file=kubeconfig, context=context, environ=environ, call=Call(stop, math.inf)
+        file=kubeconfig,
+        context=context,
+        environ=environ,
+        call=Call(stop, math.inf),
+        impersonate=impersonate,
     )
     # Threads decode the answers.
     prepare_structs()

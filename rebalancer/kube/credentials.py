@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -23,6 +25,7 @@ from rebalancer.base.plain_text import printable
 from rebalancer.base.stop import CutOffError
 from rebalancer.kube.calls import Call
 from rebalancer.kube.failures import TransportError
+from rebalancer.kube.impersonation import AS_OURSELVES, Impersonation
 
 _LISTS = {"clusters": "cluster", "contexts": "context", "users": "user"}
 Entries = dict[str, dict[str, Any]]
@@ -41,12 +44,10 @@ class ContextChoice:
     """The namespace of the context; empty if it names none."""
     runs: str | None
     """What provides the credentials when it is run or queried (an exec plugin's command, an auth provider)."""
-    plugin: Mapping[str, Any] | None = None
-    """The exec plugin as the file describes it, if there is one."""
-    entries: Mapping[str, Sequence[tuple[Mapping[str, Any], Path]]] = field(
-        default_factory=dict, repr=False
-    )
-    """Section -> its entries that count, with their files, to which their paths are relative."""
+    of_cluster: dict[str, Any] = field(repr=False)
+    """The cluster's fields that have a value; paths are absolute."""
+    of_user: dict[str, Any] = field(repr=False)
+    """The same of the user."""
 
 
 _WITHOUT = (
@@ -100,14 +101,11 @@ def choose(files: Sequence[Path], context: str | None) -> ContextChoice:
     """
     shown = os.pathsep.join(str(path) for path in files)
     merged: dict[str, Entries] = {name: {} for name in _LISTS}
-    origins: dict[tuple[str, str], Path] = {}
     current = ""
     for path in files:
         document = _read(path)
         for name, key in _LISTS.items():
-            for entry, value in _entries(path, document, name, key).items():
-                merged[name].setdefault(entry, value)
-                origins.setdefault((name, entry), path)
+            merged[name] = _entries(path, document, name, key) | merged[name]
         # As kubectl: the first file to name it decides.
         current = current or _name(document.get("current-context"), f"{path}: current-context")
     chosen = context or current
@@ -125,6 +123,7 @@ def choose(files: Sequence[Path], context: str | None) -> ContextChoice:
         )
     cluster = _find_entry(shown, chosen, contexts[chosen], merged["clusters"], "cluster")
     user = _find_entry(shown, chosen, contexts[chosen], merged["users"], "user")
+    _refuse_contradictions(cluster, user, f"kubeconfig {shown}, context {chosen}")
     server = cluster.get("server")
     if not isinstance(server, str) or not server.startswith(("https://", "http://")):
         raise ClusterReadError(
@@ -145,15 +144,59 @@ def choose(files: Sequence[Path], context: str | None) -> ContextChoice:
         user=contexts[chosen].get("user") or "",
         namespace=str(contexts[chosen].get("namespace") or ""),
         runs=_runs(user),
-        plugin=user["exec"] if isinstance(user.get("exec"), Mapping) else None,
-        entries={
-            name: [
-                ({"name": entry, key: value}, origins[name, entry])
-                for entry, value in merged[name].items()
-            ]
-            for name, key in _LISTS.items()
-        },
+        of_cluster=cluster,
+        of_user=user,
     )
+
+
+_PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+
+
+def _complete(fields: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the fields that have a value, as for client-go, with paths relative to the folder of their file."""
+    said = {key: value for key, value in fields.items() if value not in ("", None)}
+    for name in _PATHS:
+        if isinstance(path := said.get(name), str):
+            said[name] = str(folder / path)
+    plugin = said.get("exec")
+    command = plugin.get("command") if isinstance(plugin, Mapping) else None
+    if isinstance(command, str) and os.sep in command:
+        said["exec"] = {**said["exec"], "command": str(folder / command)}
+    return said
+
+
+_CONTRADICTIONS = (
+    ("certificate-authority", "certificate-authority-data"),
+    ("insecure-skip-tls-verify", "certificate-authority"),
+    ("insecure-skip-tls-verify", "certificate-authority-data"),
+    ("client-certificate", "client-certificate-data"),
+    ("client-key", "client-key-data"),
+    ("token", "username"),
+    ("token", "password"),
+    ("exec", "auth-provider"),
+)
+"""Fields of a cluster or a user that client-go refuses together."""
+
+
+def _refuse_contradictions(cluster: Mapping[str, Any], user: Mapping[str, Any], where: str) -> None:
+    """Raise ClusterReadError for what client-go refuses, and the library would decide without a word."""
+    for one, other in _CONTRADICTIONS:
+        if any(of.get(one) and of.get(other) for of in (cluster, user)):
+            raise ClusterReadError(
+                f"{where}: {one} and {other} are both there: remove one of them, kubectl refuses both, too"
+            )
+    certificate, key = (
+        any(name in user for name in (kind, f"{kind}-data"))
+        for kind in ("client-certificate", "client-key")
+    )
+    if certificate and not key:
+        raise ClusterReadError(f"{where}: client-certificate has no client-key beside it")
+    plugin = user.get("exec")
+    asks = isinstance(plugin, Mapping) and plugin.get("interactiveMode") == "Always"
+    if asks and not sys.stdin.isatty():
+        raise ClusterReadError(
+            f"{where}: the credential plugin needs a terminal (interactiveMode: Always), and standard input is none"
+        )
 
 
 def _expand(name: str, home: Path) -> Path:
@@ -197,7 +240,7 @@ def _entries(path: Path, document: Mapping[str, Any], name: str, key: str) -> En
             raise ClusterReadError(
                 f"kubeconfig {path}: {name}[{index}] ({entry['name']}) has no {key}"
             )
-        entries.setdefault(entry["name"], dict(value))
+        entries.setdefault(entry["name"], _complete(value, path.absolute().parent))
     return entries
 
 
@@ -255,10 +298,12 @@ class Credentials:
         *,
         runs: str | None = None,
         namespace: str = "",
+        impersonated: Impersonation = AS_OURSELVES,
     ) -> None:
         """``namespace``: that of the kubeconfig's context, or of the pod."""
         self._load = load
         self.namespace = namespace
+        self.impersonated = impersonated
         self._runs = runs
         self._lock = threading.Lock()
         self.configuration = load(call)
@@ -292,9 +337,16 @@ class Credentials:
 
 
 def find_credentials(
-    *, file: str | Path | None, context: str | None, environ: Mapping[str, str], call: Call
+    *,
+    file: str | Path | None,
+    context: str | None,
+    environ: Mapping[str, str],
+    call: Call,
+    impersonate: Impersonation = AS_OURSELVES,
 ) -> Credentials:
     """Return the credentials that kubectl would use in this environment; a plugin runs as part of ``call``.
+
+    ``impersonate``: the flags ``--as``, ``--as-uid`` and ``--as-group``.
 
     Raises:
         ClusterReadError: there are none, or something is wrong with them.
@@ -302,24 +354,28 @@ def find_credentials(
     files = find_files(file, environ)
     if files:
         choice = choose(files, context)
+        where = f"kubeconfig {choice.files[0]}, context {choice.context}"
         return Credentials(
             # Read again for each renewal: somebody may have written a new token.
             lambda call: _from_kubeconfig(choose(files, choice.context), environ, call),
             call,
             runs=choice.runs,
             namespace=choice.namespace,
+            impersonated=impersonate.over(choice.of_user, where),
         )
     if context is not None:
         raise ClusterReadError(f"--context {context} needs a kubeconfig, and there is none")
     if environ.get("KUBERNETES_SERVICE_HOST"):
-        return in_cluster(environ, _SERVICE_ACCOUNT, call)
+        return in_cluster(environ, _SERVICE_ACCOUNT, call, impersonate)
     raise ClusterReadError(
         "no cluster to talk to: there is no --kubeconfig, KUBECONFIG is not set, ~/.kube/config does"
         f" not exist, and this is not a pod with a service account. {_WITHOUT}"
     )
 
 
-def in_cluster(environ: Mapping[str, str], folder: Path, call: Call) -> Credentials:
+def in_cluster(
+    environ: Mapping[str, str], folder: Path, call: Call, impersonate: Impersonation = AS_OURSELVES
+) -> Credentials:
     """Return the credentials of the pod that we run in, from its service account's ``folder``."""
 
     def load(_: Call) -> Any:
@@ -335,24 +391,28 @@ def in_cluster(environ: Mapping[str, str], folder: Path, call: Call) -> Credenti
         _set_proxy(config, None, environ)
         return config
 
-    return Credentials(load, call, namespace=environ.get("POD_NAMESPACE", ""))
+    return Credentials(
+        load,
+        call,
+        namespace=environ.get("POD_NAMESPACE", ""),
+        impersonated=impersonate.over({}, "the pod's service account"),
+    )
 
 
 def _from_kubeconfig(choice: ContextChoice, environ: Mapping[str, str], call: Call) -> Any:
-    from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader  # noqa: PLC0415
+    from kubernetes.config.kube_config import KubeConfigLoader  # noqa: PLC0415
 
     config = _new_configuration()
-    # As the library's own merger would give them, which reads all files again, by a parser without C.
-    whole = {
-        section: [ConfigNode(f"{file}/{section}", entry, str(file)) for entry, file in entries]
-        for section, entries in choice.entries.items()
-    }
+    # The library would read all files again, by a parser without C, and take paths of a user to be relative to its cluster's file.
+    names = {"cluster": "cluster", "user": "user"}
 
     def load() -> None:
-        node = ConfigNode(str(choice.files[0]), whole, str(choice.files[0]))
-        KubeConfigLoader(node, active_context=choice.context, config_base_path=None).load_and_set(
-            config
-        )
+        whole = {
+            "contexts": [{"name": choice.context, "context": names}],
+            "clusters": [{"name": "cluster", "cluster": _cluster_for_library(choice)}],
+            "users": [{"name": "user", "user": _user_for_library(choice.of_user)}],
+        }
+        KubeConfigLoader(whole, active_context=choice.context).load_and_set(config)
 
     with _translated(f"kubeconfig {choice.files[0]}, context {choice.context}"):
         if choice.runs is None:
@@ -368,6 +428,25 @@ def _from_kubeconfig(choice: ContextChoice, environ: Mapping[str, str], call: Ca
         _check_authority(config.ssl_ca_cert, choice)
     _set_proxy(config, choice.proxy, environ)
     return config
+
+
+def _cluster_for_library(choice: ContextChoice) -> dict[str, Any]:
+    """Return the cluster; for a plugin that it is shown to with its authority as data, as the plugin's contract has it."""
+    cluster, plugin = dict(choice.of_cluster), choice.of_user.get("exec")
+    file = cluster.get("certificate-authority")
+    if file and isinstance(plugin, Mapping) and plugin.get("provideClusterInfo"):
+        cluster["certificate-authority-data"] = b64encode(Path(file).read_bytes()).decode()
+    return cluster
+
+
+def _user_for_library(user: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the user as client-go reads it: a token's file comes before the token, and a password may be empty."""
+    fields = dict(user)
+    if "token" in fields and "tokenFile" in fields:
+        del fields["token" if Path(fields["tokenFile"]).is_file() else "tokenFile"]
+    if fields.keys() & {"username", "password"}:
+        fields = {"username": "", "password": "", **fields}
+    return fields
 
 
 def _is_this_machine(server: str) -> bool:
@@ -410,24 +489,26 @@ def _run_plugin(load: Callable[[], None], config: Any, choice: ContextChoice, ca
     if config.api_key or config.cert_file:
         return
     said = "it gave no credentials"
-    if choice.plugin is not None:
+    plugin = choice.of_user.get("exec")
+    if isinstance(plugin, Mapping):
         try:
-            _limit_time(lambda: _ask(choice), what, call)
+            _limit_time(lambda: _ask(choice, plugin), what, call)
         except TransportError:
             raise
         except Exception as error:  # noqa: BLE001  (the library has several; a plugin may be no program at all)
             missing = isinstance(error, FileNotFoundError)
-            named = f"there is no program {choice.plugin.get('command')}: is it on the PATH?"
+            hint = f" {plugin['installHint']}" if plugin.get("installHint") else ""
+            named = f"there is no program {plugin.get('command')}: is it on the PATH?{hint}"
             said = printable(named if missing else " ".join(str(error).split()))
     raise ClusterReadError(f"the {what} failed: {said[:_MAX_TEXT]}")
 
 
-def _ask(choice: ContextChoice) -> None:
+def _ask(choice: ContextChoice, plugin: Mapping[str, Any]) -> None:
     from kubernetes.config.exec_provider import ExecProvider  # noqa: PLC0415
     from kubernetes.config.kube_config import ConfigNode  # noqa: PLC0415
 
-    folder = str(choice.files[0].absolute().parent)
-    ExecProvider(ConfigNode("exec", dict(choice.plugin or {})), folder).run()
+    cluster = ConfigNode("cluster", _cluster_for_library(choice))
+    ExecProvider(ConfigNode("exec", dict(plugin)), None, cluster).run()
 
 
 def _limit_time(ask: Callable[[], Any], what: str, call: Call) -> Any:

@@ -217,6 +217,14 @@ def refusal(status: int, body: bytes, rule: AccessRule, server: str) -> ClusterR
             f"unauthorized: {server} does not accept our credentials (expired, or of another"
             f" cluster). Log in again or renew the token, then check with: kubectl auth whoami",
         )
+    if status == 403 and "cannot impersonate" in said:
+        # The right of the request itself was not looked at.
+        return StatusError(
+            status,
+            f"forbidden: our account {_account_in(said)} may not act as another one, as --as or `as` of the kubeconfig wants"
+            f" it.\nThe API server says: {said}\nAdd to its role, with resourceNames that limit it:\n"
+            '  - {apiGroups: [""], resources: ["users", "groups", "serviceaccounts"], verbs: ["impersonate"]}',
+        )
     if status == 403:
         return ForbiddenError([rule], said)
     if status == 429 or status >= 500:

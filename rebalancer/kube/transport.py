@@ -184,13 +184,17 @@ class Transport:
         self.server = credentials.server
         self._credentials = credentials
         self._limits = limits
-        self._user_agent = user_agent
         self._calls = Calls()
         config = credentials.configuration
         # Imported only when there is a cluster.
         import urllib3  # noqa: PLC0415
         from kubernetes.client import ApiClient  # noqa: PLC0415
 
+        self._headers = urllib3.HTTPHeaderDict({"User-Agent": user_agent})
+        for name, value in credentials.impersonated.headers():
+            self._headers.add(name, value)
+        # A pool's own method, for all pools: the one for proxies would join headers of one name.
+        self._send = urllib3.PoolManager.urlopen
         self._errors = urllib3.exceptions
         self._timeout = urllib3.Timeout
         if not config.verify_ssl:
@@ -224,7 +228,8 @@ class Transport:
         Raises:
             TransportError: no response, or one in an encoding that was not requested.
         """
-        sent = {"User-Agent": self._user_agent, **headers}
+        sent = self._headers.copy()
+        sent.update(headers)
         raw: BaseHTTPResponse | None = None
         self._calls.begin(call)
         try:
@@ -232,7 +237,8 @@ class Transport:
             if authorization is not None:
                 sent["Authorization"] = authorization
             with self.translate(call), making(call):
-                raw = self._pool.urlopen(
+                raw = self._send(
+                    self._pool,
                     method,
                     self.server + target,
                     body=body,

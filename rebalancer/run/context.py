@@ -240,6 +240,9 @@ def refuse_flags(policy: PolicyFlags, cluster: ClusterFlags, state: StateFlags) 
     of_cluster = {
         "--kubeconfig": cluster.kubeconfig,
         "--context": cluster.context_name,
+        "--as": cluster.as_user,
+        "--as-group": cluster.as_groups or None,
+        "--as-uid": cluster.as_uid,
         "--lease": state.lease,
         "--memory": state.memory,
         "--machine-state": state.machine_state,

@@ -137,6 +137,19 @@ class ClusterFlags:
         metavar="NAME",
         complete="contexts",
     )
+    as_user: str | None = flag(
+        "Act as this user, as kubectl does: `system:serviceaccount:NS:NAME` or a name. Default: `as` of the kubeconfig.",
+        "--as",
+        default=None,
+        metavar="USER",
+    )
+    as_groups: tuple[str, ...] = flag(
+        "Act as a member of this group, with --as; may be repeated.",
+        "--as-group",
+        default=(),
+        metavar="GROUP",
+    )
+    as_uid: str | None = flag("Act with this uid, with --as.", default=None, metavar="UID")
     request_timeout: float | None = flag(
         "Give up a request to the API server after this time (30s, 2m; a plain number is seconds); watches have no limit."
         " Default, and for 0: 15s until the server has answered once, 2m from then on.",
@@ -162,6 +175,7 @@ class ClusterFlags:
             ClusterReadError: no cluster is configured.
         """
         from rebalancer.kube.client import connect  # noqa: PLC0415
+        from rebalancer.kube.impersonation import Impersonation  # noqa: PLC0415
         from rebalancer.kube.transport import Limits  # noqa: PLC0415
 
         limits = Limits(in_flight=self.max_requests, compressed=self.compress)
@@ -169,6 +183,7 @@ class ClusterFlags:
             kubeconfig=self.kubeconfig,
             context=self.context_name,
             environ=environment.environ,
+            impersonate=Impersonation(self.as_user or "", self.as_uid or "", self.as_groups),
             stop=stop,
             limits=limits if self.request_timeout is None else limits.within(self.request_timeout),
         )

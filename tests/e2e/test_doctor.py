@@ -8,7 +8,7 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import CRON_JOBS
 from tests.controlplane import objects, operations
 from tests.e2e.installed import NAMESPACE, Installed
-from tests.e2e.product import grant, rebalancer
+from tests.e2e.product import ACCOUNT, grant, rebalancer
 
 
 def examine(kubeconfig, *more):
@@ -49,6 +49,44 @@ def test_the_account_of_a_release_lacks_nothing(cluster, tmp_path):
     seen = checks(ran)
     looked_at = ("rights", "lease", "memory", "nodes")
     assert {name: seen[name]["findings"] for name in looked_at if seen[name]["grade"] != "ok"} == {}
+
+
+def test_an_administrator_sees_which_rights_the_account_of_a_release_lacks(cluster, tmp_path):
+    cluster.apply([objects.node("n-0", zone="a"), objects.node("n-1", zone="b")])
+    operations.wait_nodes_ready(cluster.api, 2)
+    installed = Installed(cluster, tmp_path)
+    account = f"system:serviceaccount:{NAMESPACE}:{installed.name}"
+    rights = checks(examine(cluster.kubeconfig))["rights"]
+    assert [one["message"] for one in rights["findings"] if one["grade"] != "note"] == [
+        "all that the policy needs",
+        f"the release's account {account}: all that the policy needs",
+    ]
+    ran = examine(cluster.kubeconfig, "--set=steer=marks", "--fail-on=problem")
+    assert ran.code == 11, ran.err
+    (lacking,) = (of for of in checks(ran)["rights"]["findings"] if of["grade"] == "problem")
+    said = f"the release's account {account} may not mark and cordon nodes: get nodes, patch nodes"
+    assert lacking["message"] == said
+    assert "(rbac.marks: true)" in lacking["advice"]
+    # Who may not ask about others sees that, and the account itself is judged once.
+    grant(cluster, [*READ_RULES, *LOOKS])
+    reader = f"--as=system:serviceaccount:default:{ACCOUNT}"
+    found = [
+        one["message"] for one in checks(examine(cluster.kubeconfig, reader))["rights"]["findings"]
+    ]
+    assert any("may not create subjectaccessreviews" in text for text in found)
+    # As the account: the same answer, without its token.
+    name = f"{NAMESPACE}/{installed.name}"
+    flags = (f"--as={account}", "--lease", name, "--memory", f"{name}-memory")
+    rights = checks(examine(cluster.kubeconfig, *flags))["rights"]
+    assert rights["findings"][0]["message"] == f"all that the policy needs (as {account})"
+
+
+LOOKS = [
+    AccessRule("list", "", "configmaps"),
+    AccessRule("get", "", "configmaps"),
+    AccessRule("list", "batch", "cronjobs"),
+]
+"""With these a release is seen."""
 
 
 def test_a_release_that_is_stopped_and_has_an_invalid_policy_is_in_the_way(cluster, tmp_path):

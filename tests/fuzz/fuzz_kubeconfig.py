@@ -1,4 +1,4 @@
-"""Kubeconfig files, up to the choice of a context."""
+"""Kubeconfig files, up to the choice of a context, and of whom its user impersonates."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.credentials import choose
+from rebalancer.kube.impersonation import AS_OURSELVES
 from tests.fuzz.target import Target
 
 _FILE = Path(tempfile.mkdtemp(prefix="fuzz-")) / "config"
@@ -14,7 +15,7 @@ _FILE = Path(tempfile.mkdtemp(prefix="fuzz-")) / "config"
 
 def _read(data: bytes) -> None:
     _FILE.write_bytes(data)
-    choose((_FILE,), None)
+    AS_OURSELVES.over(choose((_FILE,), None).of_user, "user").headers()
     choose((_FILE,), "other")
 
 

@@ -14,6 +14,8 @@ from rebalancer.cli import command
 from rebalancer.commands.doctor import doctor
 from rebalancer.doctor.report import Grade
 from rebalancer.embedded.apiserver.http import Fault
+from rebalancer.kube.client import Client
+from rebalancer.kube.transport import Response
 from rebalancer.run.memory.document import ActingRun, Document, MoveRecord, encode
 from rebalancer.run.options import RunOptions
 from rebalancer.testing.objects import job
@@ -138,7 +140,7 @@ def config_map(name, **data):
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-def release_of(*, suspended=False, args=(), policy=POLICY):
+def release_of(*, suspended=False, args=(), policy=POLICY, account=None):
     """Return the objects of a release ``ops/mover``, as far as doctor looks at them."""
     pod = {
         "spec": {
@@ -147,6 +149,8 @@ def release_of(*, suspended=False, args=(), policy=POLICY):
         }
     }
     pod["metadata"] = {"labels": {"app": "mover"}}
+    if account is not None:
+        pod["spec"]["serviceAccountName"] = account
     selector = {"matchLabels": {"app": "mover"}}
     spec = {"replicas": 0 if suspended else 1, "selector": selector, "template": pod}
     metadata = {"name": "mover", "namespace": "ops", "labels": LABELS}
@@ -368,3 +372,96 @@ def test_what_failed_in_other_ways_with_the_same_words_is_another_finding():
     _, text = examined_after(ActingRun("a", int(time.time()), moves=moves))
     counts = [one.partition(" in the last")[0] for one in messages(text, "memory")]
     assert counts == ["2 evictions refused", "1 eviction refused"]
+
+
+ACCOUNT = "system:serviceaccount:ops:robot"
+"""That of the release above."""
+
+
+def judged(monkeypatch, *, lacking=(), answer=None, me="admin", **more):
+    """Examine a release whose account lacks these (verb, resource); ``answer``: the status of each review of it."""
+    asked = []
+
+    def post(self, path, body, **_):
+        review = json.loads(body)
+        if path.endswith("/selfsubjectreviews"):
+            return Response(
+                201, {}, json.dumps({"status": {"userInfo": {"username": me}}}).encode()
+            )
+        if path.endswith("/subjectaccessreviews") and answer:
+            return Response(answer, {}, b'{"message": "no"}')
+        if path.endswith("/subjectaccessreviews"):
+            asked.append(review["spec"])
+            of = review["spec"].get("resourceAttributes", {})
+            allowed = (of.get("verb"), of.get("resource")) not in lacking
+            return Response(201, {}, json.dumps({"status": {"allowed": allowed}}).encode())
+        return real(self, path, body, **_)
+
+    real = Client.post
+    monkeypatch.setattr(Client, "post", post)
+    _, text = examined(account="robot", **more)
+    return asked, findings(text, "rights"), text
+
+
+ENFORCES = POLICY.replace("observe", "enforce") + "steer: marks\n"
+
+
+def test_the_rights_of_the_release_are_judged_by_its_policy_with_the_value_that_gives_them(
+    monkeypatch,
+):
+    missing = {("get", "nodes"), ("patch", "nodes")}
+    asked, found, text = judged(monkeypatch, lacking=missing, policy=ENFORCES)
+    who = f"the release's account {ACCOUNT}"
+    said = f"{who} may not mark and cordon nodes: get nodes, patch nodes"
+    assert found == {
+        ("ok", "all that the policy needs"): [],
+        ("problem", said): [
+            '- {apiGroups: [""], resources: ["nodes"], verbs: ["get"]}',
+            '- {apiGroups: [""], resources: ["nodes"], verbs: ["patch"]}',
+        ],
+    }
+    assert "the chart grants what its values ask for (rbac.marks: true)" in text
+    assert {one["user"] for one in asked} == {ACCOUNT}
+    groups = ["system:serviceaccounts", "system:serviceaccounts:ops", "system:authenticated"]
+    assert asked[0]["groups"] == groups
+    # Its own Lease and memory, which no flag names here.
+    named = {
+        (of["resource"], of.get("name")) for one in asked if (of := one.get("resourceAttributes"))
+    }
+    assert {("leases", "mover"), ("configmaps", "mover-memory")} <= named
+
+
+def test_the_namespace_of_a_release_limits_what_its_account_needs(monkeypatch):
+    asked, found, _ = judged(monkeypatch, policy=ENFORCES, args=["--namespace=shop"])
+    assert ("ok", f"the release's account {ACCOUNT}: all that the policy needs") in found
+    attributes = [one.get("resourceAttributes", {}) for one in asked]
+    (eviction,) = [of for of in attributes if of.get("subresource") == "eviction"]
+    assert eviction["namespace"] == "shop"
+
+
+def test_rights_that_may_not_be_asked_for_are_not_judged(monkeypatch):
+    _, found, _ = judged(monkeypatch, answer=403)
+    said = f"the release's account {ACCOUNT}: forbidden: our account may not create subjectaccessreviews"
+    assert set(found) == {
+        ("ok", "all that the policy needs"),
+        ("notJudged", f'{said} in API group "authorization.k8s.io".'),
+    }
+
+
+def test_without_its_policy_the_rights_of_a_release_are_not_judged(monkeypatch):
+    asked, found, _ = judged(monkeypatch, policy=None)
+    said = f"the release's account {ACCOUNT}: the policy of the release is not known"
+    assert ("notJudged", said) in found
+    assert asked == []
+
+
+def test_the_account_itself_is_judged_once(monkeypatch):
+    asked, found, _ = judged(monkeypatch, me=ACCOUNT)
+    assert (asked, list(found)) == ([], [("ok", "all that the policy needs")])
+
+
+def test_as_whom_we_act_is_said_with_the_rights():
+    _, text = examined({"as_user": "anna", "as_groups": ("devs",)})
+    assert messages(text, "rights")[0] == "all that the policy needs (as anna (groups devs))"
+    _, text = examined({"as_user": "anna"}, denied={("list", "nodes")})
+    assert messages(text, "rights")[0].startswith("anna may not read the cluster: list nodes")

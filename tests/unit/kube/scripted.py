@@ -35,6 +35,8 @@ class Asked:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: Any
+    pairs: tuple[tuple[str, str], ...] = ()
+    """The headers again, those of one name, too."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
             dict(parse_qsl(url.query)),
             dict(self.headers),
             json.loads(text) if text else None,
+            tuple(self.headers.items()),
         )
         self.owner.entered(1)
         try:

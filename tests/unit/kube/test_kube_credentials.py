@@ -1,6 +1,7 @@
 """Which cluster is meant, and what is said when that is not clear."""
 
 import base64
+import io
 import json
 import math
 import sys
@@ -300,3 +301,160 @@ def test_certificates_inside_the_kubeconfig_are_used(tmp_path):
     credentials = find_credentials(file=path, context=None, environ={}, call=call())
     assert Path(credentials.configuration.ssl_ca_cert).read_bytes() == authority
     assert credentials.configuration.verify_ssl
+
+
+# -- what client-go reads of a kubeconfig, each honoured or refused ----------------------------------------
+
+DATA = base64.b64encode(CA.encode()).decode()
+PEM = {"client-certificate-data": DATA, "client-key-data": DATA}
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Return a function that writes a kubeconfig in ``folder``, and returns it."""
+
+    def write(user=(), cluster=(), folder=tmp_path):
+        folder.mkdir(exist_ok=True)
+        path = kubeconfig(folder, "https://api.example")
+        whole = json.loads(path.read_text())
+        whole["users"][0]["user"] = dict(user)
+        whole["clusters"][0]["cluster"] |= dict(cluster)
+        path.write_text(json.dumps(whole))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("user", "sent"),
+    [
+        ({"token": "a"}, "Bearer a"),
+        ({"tokenFile": "token"}, "Bearer of-the-file"),
+        # The file is read again and again, so client-go has it first.
+        ({"token": "a", "tokenFile": "token"}, "Bearer of-the-file"),
+        ({"token": "a", "tokenFile": "none"}, "Bearer a"),
+        ({"token": "", "tokenFile": "token"}, "Bearer of-the-file"),
+        ({"username": "u", "password": "p"}, f"Basic {base64.b64encode(b'u:p').decode()}"),
+        ({"username": "u"}, f"Basic {base64.b64encode(b'u:').decode()}"),
+        ({"token": "a", "username": ""}, "Bearer a"),
+        ({"token": "a", "exec": {"command": "/none", "apiVersion": "v1"}}, "Bearer a"),
+        ({}, None),
+    ],
+    ids=str,
+)
+def test_who_we_are_is_read_as_client_go_does(written, tmp_path, user, sent):
+    (tmp_path / "token").write_text("of-the-file\n")
+    assert authorization({}, file=written(user))[1] == sent
+
+
+@pytest.mark.parametrize(
+    ("cluster", "set_to"),
+    [
+        ({"tls-server-name": "other.example"}, {"tls_server_name": "other.example"}),
+        ({"tls-server-name": ""}, {"tls_server_name": None}),
+        ({"insecure-skip-tls-verify": True}, {"verify_ssl": False}),
+        ({"insecure-skip-tls-verify": False}, {"verify_ssl": True}),
+        ({"proxy-url": "http://p:1"}, {"proxy": "http://p:1"}),
+        # Nothing is asked to be compressed without --compress.
+        ({"disable-compression": True}, {"host": "https://api.example"}),
+        ({"extensions": [{"name": "a", "extension": {}}]}, {"host": "https://api.example"}),
+    ],
+    ids=str,
+)
+def test_how_the_server_is_reached_is_read_as_client_go_does(written, cluster, set_to):
+    path = written({"token": "a"}, cluster)
+    found = find_credentials(file=path, context=None, environ={}, call=call()).configuration
+    assert {key: getattr(found, key) for key in set_to} == set_to
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "said"),
+    [
+        ({}, {"certificate-authority": "a", "certificate-authority-data": DATA}, "both there"),
+        ({}, {"insecure-skip-tls-verify": True, "certificate-authority": "a"}, "both there"),
+        ({}, {"insecure-skip-tls-verify": True, "certificate-authority-data": DATA}, "both there"),
+        ({**PEM, "client-certificate": "a"}, {}, "client-certificate-data are both there"),
+        ({**PEM, "client-key": "a"}, {}, "client-key and client-key-data are both there"),
+        ({"client-certificate-data": DATA}, {}, "client-certificate has no client-key beside it"),
+        ({"token": "a", "username": "u"}, {}, "token and username are both there"),
+        ({"token": "a", "password": "p"}, {}, "token and password are both there"),
+        ({"exec": {"command": "a"}, "auth-provider": {"name": "b"}}, {}, "both there"),
+        ({"auth-provider": {"name": "azure"}}, {}, "auth provider azure .* no credentials"),
+        ({"tokenFile": "none"}, {}, "none: No such file"),
+        ({"client-certificate": "no", "client-key": "ne"}, {}, "does not exist: .*/no"),
+        ({}, {"certificate-authority": "none"}, "does not exist: .*/none"),
+    ],
+    ids=str,
+)
+def test_what_client_go_refuses_is_refused(written, user, cluster, said):
+    with pytest.raises(ClusterReadError, match=said):
+        connect(kubeconfig=written(user, cluster), environ={})
+
+
+def test_paths_are_relative_to_the_file_that_has_them(written, tmp_path):
+    """Also where the cluster of the context is in another file of KUBECONFIG."""
+    people, clusters = tmp_path / "people", tmp_path / "clusters"
+    of_people = written({"tokenFile": "token"}, folder=people)
+    (people / "token").write_text("of-the-person")
+    whole = json.loads(of_people.read_text())
+    of_people.write_text(json.dumps({"users": whole["users"]}))
+    of_clusters = written({}, {"certificate-authority": "ca.crt"}, folder=clusters)
+    whole = json.loads(of_clusters.read_text())
+    of_clusters.write_text(json.dumps({**whole, "users": []}))
+    authority = pki.create(tmp_path / "pki", ["127.0.0.1"]).ca_cert.read_bytes()
+    (clusters / "ca.crt").write_bytes(authority)
+    environ = {"KUBECONFIG": f"{of_clusters}:{of_people}"}
+    found = find_credentials(file=None, context=None, environ=environ, call=call())
+    assert found.authorization(call()) == "Bearer of-the-person"
+    assert found.configuration.ssl_ca_cert == str(clusters / "ca.crt")
+
+
+def test_the_first_file_that_names_a_context_or_an_entry_decides(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    config(one, **{"current-context": ""}, users=[{"name": "u", "user": {"token": "first"}}])
+    config(two)
+    assert authorization({"KUBECONFIG": f"{one}:{two}"})[1] == "Bearer first"
+
+
+def test_the_plugin_runs_where_we_do_and_its_path_is_relative_to_its_file(written, tmp_path):
+    said = {"kind": "ExecCredential", "apiVersion": "a/v1", "status": {"token": "t"}}
+    script = tmp_path / "bin" / "plugin"
+    script.parent.mkdir()
+    script.write_text(f"#!/bin/sh\npwd > {tmp_path}/where\necho '{json.dumps(said)}'\n")
+    script.chmod(0o755)
+    path = written({"exec": {"apiVersion": "a/v1", "command": "bin/plugin"}})
+    assert authorization({}, file=path)[1] == "Bearer t"
+    assert (tmp_path / "where").read_text().strip() == str(Path.cwd())
+
+
+def test_a_plugin_sees_the_cluster_with_its_authority_as_data(written, tmp_path):
+    script = tmp_path / "plugin.py"
+    script.write_text(
+        "import json, os\n"
+        "cluster = json.loads(os.environ['KUBERNETES_EXEC_INFO'])['spec']['cluster']\n"
+        "shown = cluster['server'] + ' ' + cluster['certificate-authority-data'][:4] + cluster['config']['audience']\n"
+        "print(json.dumps({'kind': 'ExecCredential', 'apiVersion': 'a/v1', 'status': {'token': shown}}))\n"
+    )
+    authority = pki.create(tmp_path / "pki", ["127.0.0.1"]).ca_cert
+    named = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}
+    runs = {
+        "apiVersion": "a/v1",
+        "command": sys.executable,
+        "args": [str(script)],
+        "provideClusterInfo": True,
+    }
+    path = written({"exec": runs}, {"certificate-authority": str(authority), "extensions": [named]})
+    assert authorization({}, file=path)[1] == "Bearer https://api.example LS0tx"
+
+
+def test_how_to_install_a_missing_plugin_is_said(written):
+    runs = {"apiVersion": "a/v1", "command": "no-such-program", "installHint": "apt install it"}
+    with pytest.raises(ClusterReadError, match=r"is it on the PATH\? apt install it"):
+        authorization({}, file=written({"exec": runs}))
+
+
+def test_a_plugin_that_needs_a_terminal_is_refused_without_one(written, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    runs = {"apiVersion": "a/v1", "command": "no-such-program", "interactiveMode": "Always"}
+    with pytest.raises(ClusterReadError, match="interactiveMode: Always"):
+        authorization({}, file=written({"exec": runs}))
