@@ -201,7 +201,7 @@ def _strategies() -> None:
 def _migrate(file: str, output: str | None) -> int:
     """Turn a policy of the descheduler into one of ours.
 
-    FILE ('-': standard input) holds a DeschedulerPolicy (v1alpha2), the ConfigMap with one, or
+    FILE ('-': standard input) holds a DeschedulerPolicy (v1alpha2 or v1alpha1), the ConfigMap with one, or
     the values of the descheduler's chart (also in a HelmRelease or an Application). Other manifests may
     stand beside it.
     What has no equal here is listed on standard error, and in comments of what is written.
