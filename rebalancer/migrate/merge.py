@@ -15,7 +15,7 @@ from rebalancer.migrate.options import (
     budgets,
     defaults,
     list_equivalents,
-    list_left_out,
+    list_stated,
     read_usage,
 )
 from rebalancer.migrate.plugins import PeerPolicy
@@ -35,7 +35,6 @@ from rebalancer.policy.document import FileProblem
 from rebalancer.policy.forms import MODELINE, as_yaml
 from rebalancer.policy.load import load_text
 from rebalancer.policy.model import Budgets
-from rebalancer.policy.protect import Protect
 from rebalancer.policy.values import Direction, Params
 
 _OBSERVED = "what it limited gets mode: observe, and moves nothing until you change that"
@@ -65,8 +64,7 @@ def convert_policy(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> 
     data = merge_profiles(read_policy(document, notes), known, notes, dry_run=source.dry_run)
     if not data["strategies"]:
         notes.add((), KeyFate.LOST, "nothing is left to do: the policy has no strategy")
-    comments = f"{as_comments(notes)}{notes.list_defaults()}"
-    head = f"{MODELINE}# Migrated from a policy of the descheduler ({source.version}).\n{comments}"
+    head = f"{MODELINE}# Migrated from a policy of the descheduler ({source.version}).\n{as_comments(notes)}"
     return Migrated(data, head, tuple(notes))
 
 
@@ -77,6 +75,8 @@ class _Strategy:
     strategy: str
     options: Options
     select: dict[str, Any]
+    whole: Options
+    """The options, also those that are not written."""
     uses: list[Use] = field(default_factory=list)
     observes: bool = False
 
@@ -84,7 +84,7 @@ class _Strategy:
 def merge_profiles(
     peer: Peer, known: Mapping[str, type[Params]], notes: Notes, *, dry_run: bool
 ) -> dict[str, Any]:
-    """Return the policy as plain data: the strategies, and keys that differ from our defaults.
+    """Return the policy as plain data: what the file states, and what is not our default.
 
     ``dry_run``: the descheduler evicts nothing, so that our policy only observes.
     """
@@ -101,7 +101,6 @@ def merge_profiles(
         _note_budgets(limited, notes)
     observes = dry_run or (bool(strategies) and all(one.observes for one in strategies.values()))
     directions = {known[one.strategy].direction for one in strategies.values()}
-    default = Protect().model_dump(mode="json", by_alias=True)
     data: dict[str, Any] = {
         "apiVersion": API_VERSION,
         "kind": "Policy",
@@ -110,9 +109,7 @@ def merge_profiles(
         "budgets": limited,
         "method": _method(peer.top, notes),
         "usage": measured.usage,
-        "protect": {
-            key: protect[key] for key in default if protect.get(key, default[key]) != default[key]
-        },
+        "protect": protect,
     }
     data = {key: value for key, value in data.items() if value}
     data["strategies"] = {
@@ -170,18 +167,24 @@ def _strategies(
         all_options = ours.options(use, default, notes)
         if all_options is None:
             continue
-        options = {key: v for key, v in all_options.items() if v != default.get(key, {})}
-        for path in list_left_out(use, all_options, options):
-            notes.add_default(path)
-        made = _Strategy(ours.strategy, options, select_of(use, peer.top, notes))
+        stated = set(list_stated(use))
+        options = {
+            key: v
+            for key, v in all_options.items()
+            if v != default.get(key, {}) or (key in stated and v not in ([], {}))
+        }
+        made = _Strategy(
+            ours.strategy, options, select_of(use, peer.top, notes), {**default, **all_options}
+        )
         same = (
             one
             for one in strategies.values()
-            if (one.strategy, one.options, one.select) == (made.strategy, options, made.select)
+            if (one.strategy, one.whole, one.select) == (made.strategy, made.whole, made.select)
         )
         one = next(same, None)
         if one is None:
             one = strategies[_free_name(ours.strategy, strategies)] = made
+        one.options |= options
         one.uses.append(use)
     return strategies
 

@@ -43,8 +43,6 @@ def protections(evictors: Sequence[Evictor], notes: Notes) -> dict[str, Any]:
     _add_shared(evictors, notes)
     for evictor in evictors:
         _remarks(evictor, notes)
-        for name in _list_left_out(evictor.value, converted):
-            notes.add_default(evictor.at(*name))
     return {key: value for key, value in converted.items() if value is not None}
 
 
@@ -69,7 +67,7 @@ def limits(evictor: Evictor) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _default_protection(protection: str, evictors: Sequence[Evictor], notes: Notes) -> bool | None:
-    """Return False if all profiles disable a default protection, else None.
+    """Return False if all profiles disable a default protection, True if one says that it stays, else None.
 
     Adds a note on each profile whose setting has no effect.
     """
@@ -79,7 +77,7 @@ def _default_protection(protection: str, evictors: Sequence[Evictor], notes: Not
     for evictor in disabling:
         path = evictor.at(*evictor.value.list_switches(protection) or ())
         notes.add(path, KeyFate.LOST, f"{protection}: another profile protects them")
-    return None
+    return any(evictor.value.list_refusals(protection) for evictor in evictors) or None
 
 
 def _strictest(given: Sequence[bool | None]) -> bool | None:
@@ -126,21 +124,6 @@ def _min_age(evictors: Sequence[Evictor], notes: Notes) -> str | None:
         also = "" if age == longest else "; another profile's is longer, and holds"
         notes.add(path, KeyFate.DIFFERS, text + also)
     return format_duration(min(max(longest, timedelta(0)), _MAX_AGE))
-
-
-def _list_left_out(args: EvictorArgs, converted: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the keys in the file that require no more than our defaults, which apply."""
-    default = Protect().model_dump(mode="json", by_alias=True)
-    given = {
-        "singleReplicas": ("minReplicas",) if args.min_replicas == 2 else None,
-        "minPodAge": ("minPodAge",) if args.min_pod_age is not None else None,
-        "volumes": args.list_switches("PodsWithPVC"),
-        "localStorage": args.list_refusals("PodsWithLocalStorage"),
-        "systemCritical": args.list_refusals("SystemCriticalPods"),
-    }
-    for key, name in given.items():
-        if name is not None and converted[key] in (None, default[key]):
-            yield name
 
 
 def _add_shared(evictors: Sequence[Evictor], notes: Notes) -> None:
