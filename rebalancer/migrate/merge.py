@@ -19,7 +19,7 @@ from rebalancer.migrate.options import (
     read_usage,
 )
 from rebalancer.migrate.plugins import PeerPolicy
-from rebalancer.migrate.pods import Evictor, limits, protections, select_of
+from rebalancer.migrate.pods import Evictor, landings_of, limits, protections, select_of
 from rebalancer.migrate.source import read_source
 from rebalancer.migrate.uses import (
     FilePart,
@@ -92,8 +92,9 @@ def merge_profiles(
     strategies = _strategies(replace(peer, uses=measured.uses), known, notes)
     evictors = _evictors(strategies.values())
     protect = protections(evictors, notes) if evictors else {}
+    landings = landings_of(evictors, notes)
     for strategy in strategies.values():
-        strategy.observes |= _is_limited(strategy.uses, notes)
+        strategy.observes |= _is_limited(strategy.uses, landings, notes)
     _one_direction(strategies.values(), known, notes)
     _top_level(peer.top, notes)
     limited = budgets(peer.top)
@@ -110,6 +111,7 @@ def merge_profiles(
         "method": _method(peer.top, notes),
         "usage": measured.usage,
         "protect": protect,
+        "landings": landings,
     }
     data = {key: value for key, value in data.items() if value}
     data["strategies"] = {
@@ -201,9 +203,9 @@ def _evictors(strategies: Iterable[_Strategy]) -> list[Evictor]:
     return [evictors[key] for key in sorted(evictors, key=str)]
 
 
-def _is_limited(uses: Iterable[Use], notes: Notes) -> bool:
+def _is_limited(uses: Iterable[Use], landings: Options, notes: Notes) -> bool:
     """Return whether at least one limit cannot be expressed, and add a note for each such limit."""
-    inexpressible = [limit for use in uses for limit in (*limits(use.evictor), *use.filters)]
+    inexpressible = [limit for use in uses for limit in limits(use, landings)]
     for path, text in inexpressible:
         notes.add(path, KeyFate.LOST, f"{text}; {_OBSERVED}")
     return bool(inexpressible)

@@ -5,7 +5,9 @@ import pytest
 DEFAULTS = (
     " differs: protected here, though not there: pods with volumes (protect.volumes), single replicas "
     "(protect.singleReplicas), pods younger than 5m (protect.minPodAge), pods of Jobs (protect.jobs), "
-    "pods of custom controllers (protect.recreatedBy); false lifts a protection, 0s that of minPodAge, a list of kinds that of recreatedBy; pods annotated prefer-no-eviction are never moved, which it evicts last"
+    "pods of custom controllers (protect.recreatedBy); false lifts a protection, 0s that of minPodAge, a list of kinds that of recreatedBy; "
+    'descheduler.alpha.kubernetes.io/evict lifts none of these here, and "false" keeps a pod: there any value, also "false", lifts all; '
+    "pods annotated prefer-no-eviction are never moved, which it evicts last"
 )
 GAP = (
     "differs: LowNodeUtilization: a pod leaves only for a node that it does not over-use; gap: 100% lets nodes give "

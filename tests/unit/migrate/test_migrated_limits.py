@@ -54,11 +54,81 @@ def test_a_limit_to_some_pods_becomes_a_select_and_is_enforced(profile, evictor,
     assert ours == f"strategies:\n  duplicates:\n    select:{written}"
 
 
+@pytest.mark.parametrize(
+    ("selector", "negated"),
+    [
+        ("a=b", "{key: a, operator: NotIn, values: [b]}"),
+        ("a in (b, c)", "{key: a, operator: NotIn, values: [b, c]}"),
+        ("a!=b", "{key: a, operator: In, values: [b]}"),
+        ("a", "{key: a, operator: DoesNotExist}"),
+        ("!a", "{key: a, operator: Exists}"),
+    ],
+)
+def test_nodes_that_must_have_a_place_are_the_only_landings(profile, selector, negated):
+    ours, notes = profile(f"{{nodeFit: true, nodeSelector: '{selector}'}}")
+    assert yaml.safe_load(ours) == {
+        "landings": {"exclude": {"matchExpressions": [yaml.safe_load(negated)]}},
+        "strategies": {"duplicates": {}},
+    }
+    note = (
+        "differs: a pod moves only if its replacement will land on such a node (landings.exclude)"
+    )
+    assert f"6: {ARGS}.nodeSelector: {note}" in notes
+
+
 def test_a_limit_that_we_lack_makes_what_it_limited_observe_only(profile):
-    ours, notes = profile("{nodeFit: true, nodeSelector: a=b}")
+    ours, notes = profile("{nodeFit: true, nodeSelector: 'a=b,c=d'}")
     assert ours == f"mode: observe\n{DUPLICATES}"
-    note = "not carried over: a pod moves to where the scheduler will put it, on any node"
+    note = "not carried over: one policy avoids landings by one requirement, for all profiles"
     assert f"6: {ARGS}.nodeSelector: {note}{OBSERVES}" in notes
+
+
+@pytest.mark.parametrize(
+    ("second", "modes", "avoids"),
+    [
+        ("{nodeFit: true, nodeSelector: a=b}", [None, None], True),
+        ("{nodeFit: true, nodeSelector: a=c}", ["observe", "observe"], False),
+        ("{nodeFit: true}", ["observe", None], False),
+        ("{nodeSelector: a=b}", ["observe", None], False),
+    ],
+)
+def test_nodes_that_must_have_a_place_are_of_one_profile_alone_if_others_differ(
+    profiles, second, modes, avoids
+):
+    ours, _ = profiles((SELF, "{}", "{nodeFit: true, nodeSelector: a=b}"), (TAINTS, "{}", second))
+    data = yaml.safe_load(ours)
+    of_all = data.get("mode")
+    assert [one.get("mode", of_all) for one in data["strategies"].values()] == modes
+    assert ("landings" in data) == avoids
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "mode", "note"),
+    [
+        ("{exclude: [kube-*, a]}", None, "exclude: differs: kube-* is no namespace there, and leaves out none; here it leaves out all that it matches"),
+        ("{include: [team-*, a]}", "observe", f"include: not carried over: team-* chose no namespace there, for patterns are not read, and does here{OBSERVES}"),
+        ("{include: [team-1, '089']}", None, None),
+    ],
+)  # fmt: skip
+def test_a_pattern_of_namespaces_is_carried_over_and_never_moves_more(
+    migrate, namespaces, mode, note
+):
+    ours, notes = migrate(
+        f"profiles:\n- pluginConfig:\n  - name: RemoveDuplicates\n    args: {{namespaces: {namespaces}}}\n"
+        "  plugins: {balance: {enabled: [RemoveDuplicates]}}\n"
+    )
+    data = yaml.safe_load(ours)
+    given = yaml.safe_load(namespaces)
+    select = data["strategies"]["duplicates"]["select"]["namespaces"]
+    assert select in (given, given.get("include"))
+    assert data.get("mode") == mode
+    about = [one for one in notes if "namespaces" in one and one.startswith("6")]
+    assert about == ([f"6: {ARGS}.namespaces.{note}"] if note else [])
+
+
+def test_the_note_on_protections_says_what_the_annotation_to_evict_means(profile):
+    said = 'evict lifts none of these here, and "false" keeps a pod: there any value, also "false", lifts all'
+    assert sum(said in note for note in profile("{}")[1]) == 1
 
 
 def test_the_selectors_of_plug_in_and_evictor_must_both_match(migrate):
