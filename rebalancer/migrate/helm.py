@@ -72,37 +72,35 @@ CHART_VALUES: Mapping[str, str] = {
 _KEY = re.compile(r"((?:\\.|[^\\.\[\]=,])+)((?:\[[0-9]{1,5}\])*)(\.(?=.)|\Z)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _COMMA = re.compile(r"(?<!\\),")
-_INTEGER = re.compile(r"[-+]?[0-9]{1,18}\Z")
+_INTEGER = re.compile(r"(?!0)[-+]?[0-9]{1,18}\Z")
+_KNOWN = {"true": True, "false": False, "null": None, "0": 0}
 
 
-def with_parameters(
-    values: YamlDocument, parameters: Any, lines: Mapping[int, int]
-) -> YamlDocument:
+def with_parameters(values: YamlDocument, parameters: YamlDocument) -> YamlDocument:
     """Return values with the ``parameters`` of an Application of Argo CD over them, as Helm reads ``--set``.
 
     That is what Argo CD calls; those with ``forceString`` come after all others, as ``--set-string`` does
-    (helm.sh/helm/v3/pkg/strvals). ``lines``: index of a parameter -> its line.
+    (helm.sh/helm/v3/pkg/strvals).
 
     Raises:
         PolicyError: Helm would refuse a name or a value.
     """
-    if not isinstance(parameters, list):
-        return values
-    values = replace(values, data=copy.deepcopy(values.data), lines=dict(values.lines))
-    given = [(i, one) for i, one in enumerate(parameters) if isinstance(one, dict)]
+    data, lines = copy.deepcopy(values.data or {}), dict(values.lines)
+    items = parameters.data if isinstance(parameters.data, list) else []
+    given = [(i, one) for i, one in enumerate(items) if isinstance(one, dict)]
     for index, one in sorted(given, key=lambda pair: pair[1].get("forceString") is True):
         name, text = str(one.get("name", "")), one.get("value", "")
         path = _parse_name(name)
         try:
-            value = _read(text if isinstance(text, str) else json.dumps(text), one)
-            _put(values.data, path, value)
+            text = text if isinstance(text, str) else json.dumps(text)
+            _put(data, path, _read(text, as_text=one.get("forceString") is True))
         except (ValueError, TypeError):
-            message = f"Helm does not accept the parameter {name}={text}"
-            problem = replace(values.problem((), message), line=lines.get(index, 0))
+            message = f"Helm does not accept {name}={text}"
+            problem = replace(parameters.problem((index,), message), path=())
             raise PolicyError([str(problem)]) from None
-        places = {path[:size]: lines.get(index, 0) for size in range(1, len(path) + 1)}
-        values = replace(values, lines={**places, **values.lines, path: lines.get(index, 0)})
-    return values
+        line = parameters.problem((index,), "").line
+        lines = {path[:size]: line for size in range(len(path))} | lines | {path: line}
+    return replace(values, data=data, lines=lines)
 
 
 def _parse_name(name: str) -> KeyPath:
@@ -114,28 +112,24 @@ def _parse_name(name: str) -> KeyPath:
     return tuple(path) if at == len(name) else ()
 
 
-def _read(text: str, parameter: Mapping[str, Any]) -> Any:
+def _read(text: str, *, as_text: bool) -> Any:
     """Return the value of a parameter; ``{a,b}`` is a list, and other commas are part of the text.
 
     Raises:
         ValueError: a list does not end.
     """
-    as_text = parameter.get("forceString") is True
-    if not text.startswith("{"):
-        return _typed(text, as_text=as_text)
-    if not text.endswith("}"):
-        raise ValueError(text)
-    return [_typed(one, as_text=as_text) for one in _COMMA.split(text[1:-1])]
+    if text.startswith("{"):
+        if not text.endswith("}"):
+            raise ValueError(text)
+        return [_typed(one, as_text=as_text) for one in _COMMA.split(text[1:-1])]
+    return _typed(text, as_text=as_text)
 
 
 def _typed(text: str, *, as_text: bool) -> Any:
     text = _ESCAPE.sub(r"\1", text)
-    if as_text:
-        return text
-    known = {"true": True, "false": False, "null": None, "0": 0}
-    if text.lower() in known:
-        return known[text.lower()]
-    return int(text) if _INTEGER.match(text) and text[0] != "0" else text
+    if not as_text and (known := text.lower()) in _KNOWN:
+        return _KNOWN[known]
+    return int(text) if not as_text and _INTEGER.match(text) else text
 
 
 def _put(here: Any, path: KeyPath, value: Any) -> None:
@@ -147,21 +141,22 @@ def _put(here: Any, path: KeyPath, value: Any) -> None:
     """
     if not path:
         raise ValueError(path)
-    for key, following in pairwise(path):
-        kind: type[Any] = list if isinstance(following, int) else dict
+    for key, following in (*pairwise(path), (path[-1], None)):
         if isinstance(key, int):
-            _extend(here, key)
-            if here[key] is None or (kind is dict and not isinstance(here[key], dict)):
-                here[key] = kind()
-        elif key not in here:
-            here[key] = kind()
-        here = here[key]
-        if not isinstance(here, kind):
-            raise TypeError(path)
-    if isinstance(path[-1], int):
-        _extend(here, path[-1])
-    here[path[-1]] = value
+            here += [None] * (key + 1 - len(here))
+        if following is None:
+            here[key] = value
+        else:
+            here = _enter(here, key, list if isinstance(following, int) else dict)
 
 
-def _extend(items: list[Any], index: int) -> None:
-    items += [None] * (index + 1 - len(items))
+def _enter(here: Any, key: str | int, kind: type[Any]) -> Any:
+    if isinstance(key, str):
+        lacks = key not in here
+    else:
+        lacks = here[key] is None or (kind is dict and not isinstance(here[key], dict))
+    if lacks:
+        here[key] = kind()
+    if not isinstance(here[key], kind):
+        raise TypeError(key)
+    return here[key]

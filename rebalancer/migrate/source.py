@@ -81,7 +81,7 @@ def read_source(raw: bytes, file: str) -> PolicySource:
     document = _whole(*(stream[0] if len(stream) == 1 else _choose(stream, file, raw)))
     outer, found = document, _find_values(document, raw)
     if found is not None:
-        document = _in_values(found.values)
+        document = _in_values(found[0])
     elif isinstance(document.data, dict) and document.data.get("kind") == "ConfigMap":
         document = _in_config_map(document, raw)
     _check_kind(document)
@@ -94,16 +94,16 @@ def read_source(raw: bytes, file: str) -> PolicySource:
         notes.add((), KeyFate.DIFFERS, f"--{_DRY_RUN}: {_OBSERVES}")
     if found is not None:
         _note_chart(given, notes)
-        _note_values(found.values, notes)
+        _note_values(found[0], notes)
         for key, what in _BESIDE.items():
-            if _at(outer, path := (*found.release, key)):
+            if _at(outer, path := (*found[1], key)):
                 notes.add(
                     path,
                     KeyFate.LOST,
                     f"{what}, which may hold limits or a dry run{_IN_CLUSTER}",
                     of=outer,
                 )
-        dry_run = dry_run or _has_dry_run(found.values.data.get(_OPTIONS))
+        dry_run = dry_run or _has_dry_run(found[0].data.get(_OPTIONS))
     return PolicySource(document, version, notes, dry_run)
 
 
@@ -169,21 +169,12 @@ def _is_source(document: YamlDocument, raw: bytes) -> bool:
     return isinstance(texts, dict) and any(KIND in str(text) for text in texts.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """Values of the descheduler's chart."""
-
-    values: YamlDocument
-    release: KeyPath
-    """Path of the section that they stand in; empty in a file of their own."""
-
-
-def _find_values(document: YamlDocument, raw: bytes) -> _Values | None:
-    """Return the values with a policy, also of a chart that has the descheduler's as a subchart."""
+def _find_values(document: YamlDocument, raw: bytes) -> tuple[YamlDocument, KeyPath] | None:
+    """Return values with a policy, also of a chart that has the descheduler's as a subchart; and where they are."""
     for values, release in _list_values(document, raw):
         for path in ((), ("descheduler",)):
             if isinstance(_at(values, (*path, _POLICY)), dict):
-                return _Values(_below(values, path), release)
+                return _below(values, path), release
     return None
 
 
@@ -194,15 +185,11 @@ def _list_values(document: YamlDocument, raw: bytes) -> Iterator[tuple[YamlDocum
     sources = _at(document, ("spec", "sources"))
     several = range(len(sources) if isinstance(sources, list) else 0)
     for path in (_APPLICATION, *(("spec", "sources", index, "helm") for index in several)):
-        if isinstance(helm := _at(document, path), dict):
+        if isinstance(helm := _at(document, path), dict) and _POLICY in str(helm):
             values = _below(document, (*path, "valuesObject"))
             if values.data is None and isinstance(helm.get("values"), str):
                 values = _nested(document, (*path, "values"), raw)
-            if values.data is None:
-                values = replace(values, data={})
-            at = (*path, "parameters")
-            lines = {int(key[-1]): n for key, n in document.lines.items() if key[:-1] == at}
-            yield with_parameters(values, _at(document, at), lines), path
+            yield with_parameters(values, _below(document, (*path, "parameters"))), path
 
 
 def _at(document: YamlDocument, path: KeyPath) -> Any:

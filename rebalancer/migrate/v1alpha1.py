@@ -154,7 +154,8 @@ class _Conversion:
             elif key in _PARAMS:
                 self.notes.add(path, KeyFate.IDLE, f"{name} does not read it")
             else:
-                yield self._old.problem(path, _why_not(key))
+                hint = did_you_mean(key, _PARAMS, listed=0)
+                yield self._old.problem(path, f"unknown key{hint}")
         self._profiles.append(profile)
 
 
@@ -194,14 +195,3 @@ def _leaves(params: dict[str, Any], base: str = "") -> Iterator[tuple[str, Any]]
             yield from _leaves(value, f"{key}.")
         else:
             yield f"{base}{key}", value
-
-
-def _why_not(key: str) -> str:
-    """Return what is wrong with the key of no parameter."""
-    if key in _SECTIONS:
-        return "should be a mapping of keys to values"
-    before = key[: key.rfind(".") + 1]
-    beside = {
-        one.removeprefix(before).partition(".")[0] for one in _PARAMS if one.startswith(before)
-    }
-    return f"unknown key{did_you_mean(key.removeprefix(before), beside)}"

@@ -248,10 +248,12 @@ def test_a_parameter_has_its_line():
 )
 def test_a_parameter_is_read_as_helm_reads_set(name, value, becomes):
     values = YamlDocument("f", {"old": {"a": 1}, "items": [{"a": 1}, 5]}, {})
-    made = with_parameters(values, [{"name": name, "value": value}], {}).data
+    given = YamlDocument("f", [{"name": name, "value": value}], {})
+    made = with_parameters(values, given).data
     assert made == {"old": {"a": 1}, "items": [{"a": 1}, 5], **becomes}
     assert values.data == {"old": {"a": 1}, "items": [{"a": 1}, 5]}
-    forced = with_parameters(values, [{"name": "a", "value": value, "forceString": True}], {})
+    given = YamlDocument("f", [{"name": "a", "value": value, "forceString": True}], {})
+    forced = with_parameters(values, given)
     assert type(forced.data["a"]) is (list if value.startswith("{") else str)
 
 
@@ -262,10 +264,8 @@ def test_a_parameter_is_read_as_helm_reads_set(name, value, becomes):
 def test_a_parameter_that_helm_refuses_is_refused(name, value):
     values = YamlDocument("f", {"old": {"a": 1}, "items": [{"a": 1}, 5]}, {})
     with pytest.raises(PolicyError) as caught:
-        with_parameters(values, [{"name": name, "value": value}], {0: 7})
-    assert list(caught.value.problems) == [
-        f"f:7: Helm does not accept the parameter {name}={value}"
-    ]
+        with_parameters(values, YamlDocument("f", [{"name": name, "value": value}], {(0,): 7}))
+    assert list(caught.value.problems) == [f"f:7: Helm does not accept {name}={value}"]
 
 
 @pytest.mark.parametrize("top", ["metadata: {name: daily}", "foo: [1]"])

@@ -120,7 +120,7 @@ def test_the_head_names_the_version_of_the_file():
         ("RemoveDuplicates: {enabled: 'yes'}", '4: strategies.RemoveDuplicates.enabled: "yes" should be true or false'),
         ("RemoveDuplicates: {enabled: true, params: {namespace: {}}}", "4: strategies.RemoveDuplicates.params.namespace: unknown key; did you mean namespaces?"),
         ("PodLifeTime: {enabled: true, params: {podLifeTime: {maxSeconds: 5, states: [Running]}}}", "4: strategies.PodLifeTime.params.podLifeTime.maxSeconds: unknown key"),
-        ("PodLifeTime: {enabled: true, params: {podLifeTime: 5}}", "4: strategies.PodLifeTime.params.podLifeTime: should be a mapping of keys to values"),
+        ("PodLifeTime: {enabled: true, params: {podLifeTime: 5}}", "4: strategies.PodLifeTime.params.podLifeTime: unknown key; did you mean podLifeTime.states?"),
         ("PodLifeTime: {enabled: true, params: {podLifeTime: {states: [Terminating]}}}", '4: strategies.PodLifeTime.params.podLifeTime.states[0]: "Terminating" is none of Running'),
         ("LowNodeUtilization: {enabled: true}", "4: strategies.LowNodeUtilization.params.nodeResourceUtilizationThresholds.thresholds: is missing; add it"),
         ("RemoveDuplicates: {enabled: true, params: {thresholdPriority: 1, thresholdPriorityClassName: a}}", "4: strategies.RemoveDuplicates.params.priorityThreshold: only one of value and name can be set"),
