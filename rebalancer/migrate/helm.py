@@ -69,7 +69,7 @@ CHART_VALUES: Mapping[str, str] = {
 """Value of the descheduler's chart, 0.20 to 0.36, that is not its policy -> what to set in ours."""
 
 # A key with escapes, the indices after it, and what ends it.
-_KEY = re.compile(r"((?:\\.|[^\\.\[\]=,])+)((?:\[[0-9]{1,5}\])*)(\.(?=.)|\Z)", re.DOTALL)
+_KEY = re.compile(r"((?:\\.|[^\\.\[=,])+)((?:\[[0-9]{1,5}\])*)(\.(?=.)|\Z)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _COMMA = re.compile(r"(?<!\\),")
 _INTEGER = re.compile(r"(?!0)[-+]?[0-9]{1,18}\Z")
@@ -95,7 +95,7 @@ def with_parameters(values: YamlDocument, parameters: YamlDocument) -> YamlDocum
             text = text if isinstance(text, str) else json.dumps(text)
             _put(data, path, _read(text, as_text=one.get("forceString") is True))
         except (ValueError, TypeError):
-            message = f"Helm does not accept {name}={text}"
+            message = f"Helm cannot set {name}={text}"
             problem = replace(parameters.problem((index,), message), path=())
             raise PolicyError([str(problem)]) from None
         line = parameters.problem((index,), "").line

@@ -240,6 +240,7 @@ def test_a_parameter_has_its_line():
         ("a[1]", "b", {"a": [None, "b"]}),
         ("a[0].b", "c", {"a": [{"b": "c"}]}),
         ("a[1][0]", "b", {"a": [None, ["b"]]}),
+        ("a]b", "1", {"a]b": 1}),
         ("old.b", "1", {"old": {"a": 1, "b": 1}}),
         ("items[0].a", "2", {"items": [{"a": 2}, 5]}),
         ("items[1].a", "2", {"items": [{"a": 1}, {"a": 2}]}),
@@ -265,7 +266,7 @@ def test_a_parameter_that_helm_refuses_is_refused(name, value):
     values = YamlDocument("f", {"old": {"a": 1}, "items": [{"a": 1}, 5]}, {})
     with pytest.raises(PolicyError) as caught:
         with_parameters(values, YamlDocument("f", [{"name": name, "value": value}], {(0,): 7}))
-    assert list(caught.value.problems) == [f"f:7: Helm does not accept {name}={value}"]
+    assert list(caught.value.problems) == [f"f:7: Helm cannot set {name}={value}"]
 
 
 @pytest.mark.parametrize("top", ["metadata: {name: daily}", "foo: [1]"])
