@@ -121,11 +121,11 @@ def _read(text: str, *, as_text: bool) -> Any:
     if text.startswith("{"):
         if not text.endswith("}"):
             raise ValueError(text)
-        return [_typed(one, as_text=as_text) for one in _COMMA.split(text[1:-1])]
-    return _typed(text, as_text=as_text)
+        return [_read_item(one, as_text=as_text) for one in _COMMA.split(text[1:-1])]
+    return _read_item(text, as_text=as_text)
 
 
-def _typed(text: str, *, as_text: bool) -> Any:
+def _read_item(text: str, *, as_text: bool) -> Any:
     text = _ESCAPE.sub(r"\1", text)
     if not as_text and (known := text.lower()) in _KNOWN:
         return _KNOWN[known]

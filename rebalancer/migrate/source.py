@@ -188,7 +188,7 @@ def _list_values(document: YamlDocument, raw: bytes) -> Iterator[tuple[YamlDocum
         if isinstance(helm := _at(document, path), dict) and _POLICY in str(helm):
             values = _below(document, (*path, "valuesObject"))
             if values.data is None and isinstance(helm.get("values"), str):
-                values = _nested(document, (*path, "values"), raw)
+                values = _parse_text(document, (*path, "values"), raw)
             yield with_parameters(values, _below(document, (*path, "parameters"))), path
 
 
@@ -255,10 +255,10 @@ def _in_config_map(outer: YamlDocument, raw: bytes) -> YamlDocument:
     if key not in texts:
         message = f"this ConfigMap has no {_DATA_KEY}; give the one with the descheduler's policy"
         raise PolicyError([str(outer.problem(("data",), message))])
-    return _nested(outer, ("data", key), raw)
+    return _parse_text(outer, ("data", key), raw)
 
 
-def _nested(outer: YamlDocument, path: KeyPath, raw: bytes) -> YamlDocument:
+def _parse_text(outer: YamlDocument, path: KeyPath, raw: bytes) -> YamlDocument:
     """Return the document in a text of another one, with the lines of the file."""
     line = outer.lines[path]
     literal = _LITERAL.search(raw.split(b"\n")[line - 1].rstrip()) is not None
