@@ -18,7 +18,7 @@ from rebalancer.migrate.merge import as_file, convert_policy
 from rebalancer.planner.findings import findings
 from rebalancer.policy.document import YamlDocument
 from rebalancer.policy.forms import MODELINE, effective, schema
-from rebalancer.policy.load import LoadedPolicy
+from rebalancer.policy.load import LoadedPolicy, load_text
 from rebalancer.policy.namespace import describe_sum, may_narrow, read_namespace_policy
 from rebalancer.registry import Registry
 from rebalancer.report.schema import report_schema
@@ -40,17 +40,28 @@ def migrate(file: str, output: str | None, stdin: BinaryIO, environment: Environ
     """
     known = Registry.installed()
     policy = convert_policy(_read(file, stdin), _STDIN if file == "-" else file, known)
-    text = as_file(policy.data, policy.head, known)
+    values = _chart_values(as_file(policy.data, "", known), environment)
+    text = as_file(policy.data, policy.head + "".join(f"# - {one}\n" for one in values), known)
     if output is None:
         write(environment.out, [text])
     else:
         _write(Path(output), text)
-    for note in policy.notes:
+    for note in (*policy.notes, *values):
         say(environment.err, str(note))
     if output is not None:
         how = f"`rebalancer plan --policy {output}` shows what it would move"
         say(environment.err, f"rebalancer: {output} is written; {how}")
     return ExitCode.DONE
+
+
+def _chart_values(text: str, environment: Environment) -> list[str]:
+    """Return a line with the values of our chart that grant what a policy needs; empty if it needs none."""
+    from rebalancer.doctor.server import list_chart_values  # noqa: PLC0415
+
+    loaded = load_text(text.encode(), "the migrated policy", Registry.installed())
+    run = run_context(RunOptions.of(dry_run=True), environment, loaded=loaded)
+    flags = " ".join(f"--set {value}" for value in list_chart_values(run))
+    return [f"as existingPolicy of the chart it needs {flags}"] if flags else []
 
 
 def _read(file: str, stdin: BinaryIO) -> bytes:
@@ -201,7 +212,7 @@ def _strategies() -> None:
 def _migrate(file: str, output: str | None) -> int:
     """Turn a policy of the descheduler into one of ours.
 
-    FILE ('-': standard input) holds a DeschedulerPolicy (v1alpha2), the ConfigMap with one, or
+    FILE ('-': standard input) holds a DeschedulerPolicy (v1alpha2 or v1alpha1), the ConfigMap with one, or
     the values of the descheduler's chart (also in a HelmRelease or an Application). Other manifests may
     stand beside it.
     What has no equal here is listed on standard error, and in comments of what is written.

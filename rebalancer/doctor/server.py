@@ -24,6 +24,7 @@ from rebalancer.kube.access import (
     MARK_RULES,
     READ_RULES,
     SCALE_OUT_RULES,
+    USAGE_RULES,
     act_rules,
     config_map_rules,
     lease_rules,
@@ -511,6 +512,20 @@ def _features(
         yield "keep runs apart (--lease)", Grade.PROBLEM, lease_rules(*run.state.lease)
     if run.state.memory is not None:
         yield "remember earlier runs (--memory)", Grade.PROBLEM, config_map_rules(*run.state.memory)
+
+
+def list_chart_values(run: RunContext) -> tuple[str, ...]:
+    """Return the values of the chart, as ``rbac.marks=true``, that grant what the policy of a run needs.
+
+    An ``existingPolicy`` needs them: the chart does not read it.
+    """
+    measured = run.rules.needs_usage and run.loaded.policy.usage.prometheus is None
+    rules = [
+        *(USAGE_RULES if measured else ()),
+        *(r for *_, of in _features(run, None) for r in of),
+    ]
+    granting = (value.replace(": ", "=") for value in name_values(rules))
+    return tuple(value for value in granting if value.startswith("rbac."))
 
 
 def _describe_source(run: RunContext, usage: UsageSource | None) -> str:

@@ -244,6 +244,9 @@ def lifetime_of_ended(use: Use, _default: Mapping[str, Any], notes: Notes) -> Op
     if given.conditions and not conditions:
         return None
     _are_read(use, notes)
+    if given.including_ephemeral_containers:
+        text = "only states of containers read it, and these have ended"
+        notes.add(args.at("includingEphemeralContainers"), KeyFate.IDLE, text)
     return {
         "phases": [phase for phase in _FINISHED if phase in given.states] or ["Failed"],
         # Pods of these reasons are Failed: where that phase is asked for, they are in it.
@@ -337,25 +340,25 @@ _WRITTEN_AS = {
     "thresholds": ("under",),
     "targetThresholds": ("over",),
     "useDeviationThresholds": ("deviation",),
+    "metricsUtilization": ("signal",),
+    "states": ("states", "phases", "reasons"),
     "maxPodLifeTimeSeconds": ("maxPodLifeTime", "minPodLifetime"),
     "minPodLifetimeSeconds": ("minPodLifetime",),
     "nodeAffinityType": ("required", "preferred"),
     "includePreferNoSchedule": ("preferNoSchedule",),
     "includedTaints": ("include",),
+    "excludedTaints": ("exclude",),
     "includeSoftConstraints": ("constraints",),
 }
 """Argument of a plug-in -> our options; all others that our options have keep their names."""
 
 
-def list_left_out(use: Use, options: Options, written: Options) -> Iterator[KeyPath]:
-    """Yield the arguments in the file whose ``options`` are not ``written``, since they are our defaults."""
+def list_stated(use: Use) -> Iterator[str]:
+    """Yield our options in the place of the arguments in the file; they are written even if they are our defaults."""
     model = type(use.args.value)
-    for field in model.model_fields:
+    for field in use.args.value.model_fields_set:
         name = model.model_fields[field].alias or field
-        ours = [key for key in _WRITTEN_AS.get(name, (name,)) if key in options]
-        given = field in use.args.value.model_fields_set
-        if given and ours and not any(key in written for key in ours):
-            yield use.args.at(name)
+        yield from _WRITTEN_AS.get(name, (name,))
 
 
 def defaults(params: type[Params]) -> dict[str, Any]:
@@ -396,8 +399,8 @@ def _low_utilisation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Opt
     args: FilePart[LowUtilizationArgs] = use.args
     given = args.value
     text = (
-        "an over-used node also gives pods while another is far below it; with gap: 100% only while one"
-        " is under all thresholds, as there"
+        "a pod leaves only for a node that it does not over-use; gap: 100% lets nodes give pods only while one is"
+        " under all thresholds, as there, and without it new nodes are filled further"
     )
     notes.add(args.base, KeyFate.DIFFERS, f"{use.plugin}: {text}")
     names = {name: name for name in given.thresholds}
@@ -408,6 +411,7 @@ def _low_utilisation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Opt
     options: Options = {
         "under": {ours: _percent(given.thresholds[name]) for name, ours in names.items()},
         "over": {ours: _percent(given.target_thresholds[name]) for name, ours in names.items()},
+        "gap": "100%",
         "deviation": given.use_deviation_thresholds,
     }
     if given.metrics_utilization.metrics_server or given.metrics_utilization.source:
@@ -518,7 +522,7 @@ _OF_ENDED = Equivalent("failed-pods", lifetime_of_ended)
 
 
 def budgets(top: FilePart[PeerPolicy]) -> dict[str, Any]:
-    """Return the budgets that differ from our defaults."""
+    """Return the budgets that the file has."""
     policy = top.value
     converted: dict[str, Any] = {}
     if (most := policy.max_no_of_pods_to_evict_per_node) is not None:

@@ -6,15 +6,13 @@ keys at the top level; here they are problems, except for those in its own docum
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sized
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
 from rebalancer.base.durations import parse_go_duration
-from rebalancer.base.plain_text import quote_value
-from rebalancer.policy.select import LabelSelect
+from rebalancer.policy.select import LabelSelect, NamespacePattern
 from rebalancer.policy.values import Section
 
 _Given = TypeVar("_Given", bound=Sized)
@@ -27,21 +25,11 @@ Selector = LabelSelect
 EVICTOR = "DefaultEvictor"
 
 
-def _namespace(text: str) -> str:
-    if not _NAMESPACE.match(text):
-        raise ValueError(f"{quote_value(text)} is no namespace")
-    return text
-
-
-_NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?\Z")
-Namespace = Annotated[str, AfterValidator(_namespace)]
-
-
 class PeerNamespaces(Section):
-    """Namespaces, by inclusion or by exclusion."""
+    """Namespaces, by inclusion or by exclusion. The descheduler reads patterns as names, which no namespace has."""
 
-    include: tuple[Namespace, ...] = ()
-    exclude: tuple[Namespace, ...] = ()
+    include: tuple[NamespacePattern, ...] = ()
+    exclude: tuple[NamespacePattern, ...] = ()
 
     @model_validator(mode="after")
     def _one(self) -> PeerNamespaces:

@@ -21,6 +21,7 @@ from rebalancer.policy.select import parse_selector
 # Durations of a policy are not longer; no pod is that old.
 _MAX_AGE = timedelta(hours=999_999)
 Evictor = FilePart[EvictorArgs]
+Plain = dict[str, Any]
 
 
 def protections(evictors: Sequence[Evictor], notes: Notes) -> dict[str, Any]:
@@ -36,15 +37,13 @@ def protections(evictors: Sequence[Evictor], notes: Notes) -> dict[str, Any]:
         f"{_DEFAULTS[key]} (protect.{key})" for key in _DEFAULTS if converted.get(key) is None
     )
     lifted = "false lifts a protection, 0s that of minPodAge, a list of kinds that of recreatedBy"
-    text = f"protected here, though not there: {defaulted}; {lifted}"
+    text = f"protected here, though not there: {defaulted}; {lifted}; {_ANNOTATED}"
     if not any(evictor.value.no_eviction_policy for evictor in evictors):
         text += "; pods annotated prefer-no-eviction are never moved, which it evicts last"
     notes.add((), KeyFate.DIFFERS, text)
     _add_shared(evictors, notes)
     for evictor in evictors:
         _remarks(evictor, notes)
-        for name in _list_left_out(evictor.value, converted):
-            notes.add_default(evictor.at(*name))
     return {key: value for key, value in converted.items() if value is not None}
 
 
@@ -58,18 +57,64 @@ _DEFAULTS = {
 """Key of ``protect`` -> pods that our defaults protect and the descheduler's do not."""
 
 
-def limits(evictor: Evictor) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the path and text of each limit that cannot be expressed here."""
-    args = evictor.value
-    if args.node_selector and args.node_fit:
-        yield (
-            evictor.at("nodeSelector"),
-            "a pod moves to where the scheduler will put it, on any node",
-        )
+_ANNOTATED = (
+    'descheduler.alpha.kubernetes.io/evict lifts none of these here, and "false" keeps a pod: there any value,'
+    ' also "false", lifts all'
+)
+
+
+def limits(use: Use, landings: Plain) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the path and text of each limit that cannot be expressed here; ``landings`` are those of the policy."""
+    yield from use.filters
+    if not landings and _fitting(use.evictor):
+        text = "one policy avoids landings by one requirement, for all profiles"
+        yield use.evictor.at("nodeSelector"), text
+    for path, given in _given_namespaces(use):
+        for pattern in filter(_is_pattern, given.include):
+            text = f"{pattern} chose no namespace there, for patterns are not read, and does here"
+            yield (*path, "include"), text
+
+
+def _fitting(evictor: Evictor) -> str:
+    """Return the selector of the nodes that must have a place for a pod; empty if any node may."""
+    return evictor.value.node_selector if evictor.value.node_fit else ""
+
+
+def landings_of(evictors: Sequence[Evictor], notes: Notes) -> Plain:
+    """Return ``landings``, which leave out the nodes that no profile looks at; empty if one selector does not say so."""
+    selectors = {_fitting(evictor) for evictor in evictors}
+    if len(selectors) != 1 or not (text := selectors.pop()):
+        return {}
+    rules = _requirements(text, evictors[0].at("nodeSelector"), notes)
+    if len(rules) != 1:
+        return {}
+    for evictor in evictors:
+        text = "a pod moves only if its replacement will land on such a node (landings.exclude)"
+        notes.add(evictor.at("nodeSelector"), KeyFate.DIFFERS, text)
+    return {"exclude": {"matchExpressions": [{**rules[0], "operator": _NOT[rules[0]["operator"]]}]}}
+
+
+_NOT = {"In": "NotIn", "NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
+
+
+def _requirements(text: str, path: KeyPath, notes: Notes) -> list[Plain]:
+    """Return the requirements of a selector as plain data.
+
+    Raises:
+        PolicyError: it is none.
+    """
+    try:
+        requirements = parse_selector(text).match_expressions
+    except PolicyError:
+        raise PolicyError([notes.place(path, f"{text!r} is no label selector")]) from None
+    return [
+        {"key": r.key, "operator": r.operator, **({"values": list(r.values)} if r.values else {})}
+        for r in requirements
+    ]
 
 
 def _default_protection(protection: str, evictors: Sequence[Evictor], notes: Notes) -> bool | None:
-    """Return False if all profiles disable a default protection, else None.
+    """Return False if all profiles disable a default protection, True if one says that it stays, else None.
 
     Adds a note on each profile whose setting has no effect.
     """
@@ -79,7 +124,7 @@ def _default_protection(protection: str, evictors: Sequence[Evictor], notes: Not
     for evictor in disabling:
         path = evictor.at(*evictor.value.list_switches(protection) or ())
         notes.add(path, KeyFate.LOST, f"{protection}: another profile protects them")
-    return None
+    return any(evictor.value.list_refusals(protection) for evictor in evictors) or None
 
 
 def _strictest(given: Sequence[bool | None]) -> bool | None:
@@ -126,21 +171,6 @@ def _min_age(evictors: Sequence[Evictor], notes: Notes) -> str | None:
         also = "" if age == longest else "; another profile's is longer, and holds"
         notes.add(path, KeyFate.DIFFERS, text + also)
     return format_duration(min(max(longest, timedelta(0)), _MAX_AGE))
-
-
-def _list_left_out(args: EvictorArgs, converted: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the keys in the file that require no more than our defaults, which apply."""
-    default = Protect().model_dump(mode="json", by_alias=True)
-    given = {
-        "singleReplicas": ("minReplicas",) if args.min_replicas == 2 else None,
-        "minPodAge": ("minPodAge",) if args.min_pod_age is not None else None,
-        "volumes": args.list_switches("PodsWithPVC"),
-        "localStorage": args.list_refusals("PodsWithLocalStorage"),
-        "systemCritical": args.list_refusals("SystemCriticalPods"),
-    }
-    for key, name in given.items():
-        if name is not None and converted[key] in (None, default[key]):
-            yield name
 
 
 def _add_shared(evictors: Sequence[Evictor], notes: Notes) -> None:
@@ -208,14 +238,12 @@ _SYSTEM_CRITICAL = 2_000_000_000
 _LEAST_PRIORITY = -(2**31)
 _SYSTEM_CLASSES = ("system-cluster-critical", "system-node-critical")
 
-Plain = dict[str, Any]
-
 
 def select_of(use: Use, top: FilePart[PeerPolicy], notes: Notes) -> Plain:
     """Return the ``select`` that replaces a plug-in's restrictions, as plain data; empty if it has none."""
     evictor = use.evictor.value
     converted = {
-        "namespaces": _namespaces(use),
+        "namespaces": _namespaces(use, notes),
         "labels": _labels(
             [getattr(use.args.value, "label_selector", None), evictor.label_selector]
         ),
@@ -231,13 +259,26 @@ def select_of(use: Use, top: FilePart[PeerPolicy], notes: Notes) -> Plain:
     return {key: value for key, value in converted.items() if value not in (None, {})}
 
 
-def _namespaces(use: Use) -> Plain | list[str]:
-    converted: Plain = {}
+def _given_namespaces(use: Use) -> Iterator[tuple[KeyPath, PeerNamespaces]]:
     for field in ("namespaces", "evictable_namespaces"):
         given = getattr(use.args.value, field, None)
         if isinstance(given, PeerNamespaces):
-            converted |= {"include": list(given.include)} if given.include else {}
-            converted |= {"exclude": list(given.exclude)} if given.exclude else {}
+            name = type(use.args.value).model_fields[field].alias or field
+            yield use.args.at(name), given
+
+
+def _is_pattern(namespace: str) -> bool:
+    return not namespace.replace("-", "").isalnum()
+
+
+def _namespaces(use: Use, notes: Notes) -> Plain | list[str]:
+    converted: Plain = {}
+    for path, given in _given_namespaces(use):
+        converted |= {"include": list(given.include)} if given.include else {}
+        converted |= {"exclude": list(given.exclude)} if given.exclude else {}
+        for pattern in filter(_is_pattern, given.exclude):
+            text = f"{pattern} is no namespace there, and leaves out none; here it leaves out all that it matches"
+            notes.add((*path, "exclude"), KeyFate.DIFFERS, text)
     if labels := _labels([use.evictor.value.namespace_label_selector]):
         converted["labels"] = labels
     return converted["include"] if list(converted) == ["include"] else converted
@@ -273,19 +314,12 @@ def _nodes(top: FilePart[PeerPolicy], notes: Notes) -> Plain:
     if not text:
         return {}
     path = top.at("nodeSelector")
-    try:
-        requirements = parse_selector(text).match_expressions
-    except PolicyError:
-        raise PolicyError([notes.place(path, f"{text!r} is no label selector")]) from None
+    rules = _requirements(text, path, notes)
     notes.add(
         path, KeyFate.DIFFERS, "pods leave these nodes only; all nodes count, and may take them"
     )
-    rules = [
-        {"key": r.key, "operator": r.operator, **({"values": list(r.values)} if r.values else {})}
-        for r in requirements
-    ]
-    if all(r.operator == "In" and len(r.values) == 1 for r in requirements):
-        labels = {r.key: r.values[0] for r in requirements}
+    if all(rule["operator"] == "In" and len(rule["values"]) == 1 for rule in rules):
+        labels = {rule["key"]: rule["values"][0] for rule in rules}
         if len(labels) == len(rules):
             return labels
     return {"matchExpressions": rules}

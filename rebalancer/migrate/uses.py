@@ -42,7 +42,6 @@ class Notes:
     def __init__(self, document: YamlDocument) -> None:
         self._document = document
         self._notes: dict[FileProblem, None] = {}
-        self._defaults: dict[KeyPath, int] = {}
 
     def add(
         self, path: KeyPath, fate: KeyFate, text: str, *, of: YamlDocument | None = None
@@ -55,19 +54,6 @@ class Notes:
         if not path:
             problem = FileProblem(problem.file, 0, (), problem.message)
         self._notes[problem] = None
-
-    def add_default(self, path: KeyPath) -> None:
-        """Note that the value at ``path`` is our default, and so not written."""
-        self._defaults[path] = self._document.problem(path, "").line
-
-    def list_defaults(self) -> str:
-        """Return a YAML comment that names the values that are not written, with their lines; empty if there are none."""
-        if not self._defaults:
-            return ""
-        lines = sorted((line, str(path[-1])) for path, line in self._defaults.items())
-        names = ", ".join(f"{name} (line {line})" for line, name in dict.fromkeys(lines))
-        text = f"our defaults, so not written (`rebalancer policy show` prints all): {names}"
-        return _comment(FileProblem("", 0, (), text))
 
     def place(self, path: KeyPath, message: str) -> str:
         """Return the error ``message`` at ``path``, with file and line."""

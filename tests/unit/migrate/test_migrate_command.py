@@ -130,3 +130,24 @@ def test_what_cannot_be_read_or_written_is_said(source, tmp_path):
     )
     done = run(source, tmp_path / "none" / "x.yaml")
     assert (done.returncode, "cannot be written" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "values"),
+    [
+        ("{name: RemoveDuplicates}", ""),
+        ("{name: HighNodeUtilization, args: {thresholds: {cpu: 20}}}", "--set rbac.marks=true"),
+        ("{name: LowNodeUtilization, args: {thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, metricsUtilization: {metricsServer: true}}}", "--set rbac.usage=true"),
+    ],
+)  # fmt: skip
+def test_the_last_note_and_a_comment_are_the_values_of_the_chart_that_the_policy_needs(
+    plugin, values
+):
+    name = plugin.removeprefix("{name: ").partition(",")[0].rstrip("}")
+    text = f"apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nprofiles:\n- pluginConfig: [{plugin}]\n  plugins: {{balance: {{enabled: [{name}]}}}}\n"
+    done = run("-", stdin=text)
+    line = f"as existingPolicy of the chart it needs {values}"
+    assert (done.stderr.splitlines()[-1] == line) == bool(values)
+    comments = [one for one in done.stdout.splitlines() if one.startswith("#")]
+    assert (comments[-1] == f"# - {line}") == bool(values)
+    assert ("existingPolicy" in done.stdout) == bool(values)

@@ -5,11 +5,13 @@ import pytest
 DEFAULTS = (
     " differs: protected here, though not there: pods with volumes (protect.volumes), single replicas "
     "(protect.singleReplicas), pods younger than 5m (protect.minPodAge), pods of Jobs (protect.jobs), "
-    "pods of custom controllers (protect.recreatedBy); false lifts a protection, 0s that of minPodAge, a list of kinds that of recreatedBy; pods annotated prefer-no-eviction are never moved, which it evicts last"
+    "pods of custom controllers (protect.recreatedBy); false lifts a protection, 0s that of minPodAge, a list of kinds that of recreatedBy; "
+    'descheduler.alpha.kubernetes.io/evict lifts none of these here, and "false" keeps a pod: there any value, also "false", lifts all; '
+    "pods annotated prefer-no-eviction are never moved, which it evicts last"
 )
 GAP = (
-    "differs: LowNodeUtilization: an over-used node also gives pods while another is far below it; "
-    "with gap: 100% only while one is under all thresholds, as there"
+    "differs: LowNodeUtilization: a pod leaves only for a node that it does not over-use; gap: 100% lets nodes give "
+    "pods only while one is under all thresholds, as there, and without it new nodes are filled further"
 )
 WHOLE = (
     "a node is emptied whole or not at all, where every pod on it has a landing elsewhere, and is marked "
@@ -44,7 +46,7 @@ ARGS = "profiles[0].pluginConfig[0].args"
                 "LowNodeUtilization",
                 '      thresholds:\n        "memory": 20\n      targetThresholds:\n        "memory": 70\n',
             ),
-            "strategies:\n  low-utilisation:\n    under: {memory: 20%}\n    over: {memory: 70%}\n",
+            "strategies:\n  low-utilisation:\n    under: {memory: 20%}\n    over: {memory: 70%}\n    gap: 100%\n",
             [f"7: {ARGS}: {GAP}", DEFAULTS],
             id="low-node-utilization.yml",
         ),
@@ -54,7 +56,7 @@ ARGS = "profiles[0].pluginConfig[0].args"
                 "RemovePodsViolatingNodeAffinity",
                 "      nodeAffinityType:\n      - requiredDuringSchedulingIgnoredDuringExecution\n",
             ),
-            "strategies:\n  node-affinity: {preferred: false}\n",
+            "strategies:\n  node-affinity: {required: true, preferred: false}\n",
             [f"8: {ARGS}.nodeAffinityType: {SELECTOR}", DEFAULTS],
             id="node-affinity.yml",
         ),
@@ -64,7 +66,7 @@ ARGS = "profiles[0].pluginConfig[0].args"
                 "RemovePodsViolatingTopologySpreadConstraint",
                 "      constraints:\n      - DoNotSchedule\n      - ScheduleAnyway\n",
             ),
-            "strategies:\n  topology-spread: {}\n",
+            "strategies:\n  topology-spread:\n    constraints: [hard, soft]\n",
             [DEFAULTS],
             id="topology-spread-constraint.yaml",
         ),
@@ -108,7 +110,7 @@ ARGS = "profiles[0].pluginConfig[0].args"
                 "      podRestartThreshold: 100\n      includingInitContainers: true\n"
                 "      states: [CrashLoopBackOff]\n",
             ),
-            "strategies:\n  restarts:\n    includingInitContainers: true\n    states: [CrashLoopBackOff]\n",
+            "strategies:\n  restarts:\n    podRestartThreshold: 100\n    includingInitContainers: true\n    states: [CrashLoopBackOff]\n",
             [f"7: {ARGS}: {RESTARTS}", DEFAULTS],
             id="too-many-restarts.yml",
         ),
@@ -120,7 +122,7 @@ ARGS = "profiles[0].pluginConfig[0].args"
                 "      includingInitContainers: true\n      excludeOwnerKinds: [Job]\n"
                 "      minPodLifetimeSeconds: 3600\n",
             ),
-            "strategies:\n  failed-pods:\n    reasons: [OutOfcpu, CreateContainerConfigError]\n"
+            "strategies:\n  failed-pods:\n    minPodLifetime: 1h\n    reasons: [OutOfcpu, CreateContainerConfigError]\n"
             "    includingInitContainers: true\n    excludeOwnerKinds: [Job]\n",
             [f"7: {ARGS}: differs: RemoveFailedPods: {READ}", DEFAULTS],
             id="failed-pods.yaml",
@@ -184,9 +186,9 @@ def test_the_example_of_several_plug_ins(migrate):
         "strategies:\n"
         "  anti-affinity: {preferred: false}\n"
         "  duplicates: {}\n"
-        "  low-utilisation: {}\n"
-        "  restarts: {includingInitContainers: true}\n"
-        "  topology-spread: {}\n"
+        "  low-utilisation:\n    under: {cpu: 20%, memory: 20%, pods: 20%}\n    over: {cpu: 50%, memory: 50%, pods: 50%}\n    gap: 100%\n"
+        "  restarts: {podRestartThreshold: 100, includingInitContainers: true}\n"
+        "  topology-spread:\n    constraints: [hard, soft]\n"
     )
     assert notes == [
         f"9: profiles[0].pluginConfig[2].args: {GAP}",
@@ -226,13 +228,13 @@ def test_the_default_policy_of_its_chart(migrate):
 """
     ours, notes = migrate(text)
     assert ours == (
-        "protect: {localStorage: false}\n"
+        "protect: {localStorage: false, volumes: true}\n"
         "strategies:\n"
         "  anti-affinity: {preferred: false}\n"
         "  duplicates: {}\n"
-        "  low-utilisation: {}\n"
-        "  node-affinity: {preferred: false}\n"
-        "  restarts: {includingInitContainers: true}\n"
+        "  low-utilisation:\n    under: {cpu: 20%, memory: 20%, pods: 20%}\n    over: {cpu: 50%, memory: 50%, pods: 50%}\n    gap: 100%\n"
+        "  node-affinity: {required: true, preferred: false}\n"
+        "  restarts: {podRestartThreshold: 100, includingInitContainers: true}\n"
         "  taints: {}\n"
         "  topology-spread:\n"
         "    constraints: [hard]\n"

@@ -1,6 +1,7 @@
 """DefaultEvictor, the keys at the top and namespaces: what protects and limits there, and here."""
 
 import pytest
+import yaml
 
 from rebalancer.migrate.merge import convert_policy
 from rebalancer.migrate.plugins import STRATEGIES
@@ -16,17 +17,17 @@ OBSERVES = "; what it limited gets mode: observe, and moves nothing until you ch
     [
         ("{}", ""),
         ("{evictLocalStoragePods: true}", "protect: {localStorage: false}\n"),
-        ("{evictLocalStoragePods: false}", ""),
+        ("{evictLocalStoragePods: false}", "protect: {localStorage: true}\n"),
         ("{evictSystemCriticalPods: true}", "protect: {systemCritical: false}\n"),
-        ("{ignorePvcPods: true}", ""),
+        ("{ignorePvcPods: true}", "protect: {volumes: true}\n"),
         ("{ignorePvcPods: false}", "protect: {volumes: false}\n"),
-        ("{minReplicas: 2}", ""),
+        ("{minReplicas: 2}", "protect: {singleReplicas: true}\n"),
         ("{minReplicas: 1}", "protect: {singleReplicas: false}\n"),
-        ("{minPodAge: 5m0s}", ""),
+        ("{minPodAge: 5m0s}", "protect: {minPodAge: 5m}\n"),
         ("{minPodAge: 1.5h}", "protect: {minPodAge: 1h30m}\n"),
         ("{minPodAge: -5m}", "protect: {minPodAge: 0s}\n"),
         ("{podProtections: {defaultDisabled: [SystemCriticalPods]}}", "protect: {systemCritical: false}\n"),
-        ("{podProtections: {extraEnabled: [PodsWithPVC]}}", ""),
+        ("{podProtections: {extraEnabled: [PodsWithPVC]}}", "protect: {volumes: true}\n"),
         ("{podProtections: {defaultDisabled: , extraEnabled: , config: {}}, nodeFit: true}", ""),
     ],
 )  # fmt: skip
@@ -49,14 +50,85 @@ def test_a_protection_that_both_know_is_carried_over(profile, evictor, ours):
 def test_a_limit_to_some_pods_becomes_a_select_and_is_enforced(profile, evictor, select):
     indented = select.replace("\n", "\n    ")
     written = f" {select}\n" if select.startswith("{") else f"\n      {indented}\n"
-    assert profile(evictor)[0] == f"strategies:\n  duplicates:\n    select:{written}"
+    ours = profile(evictor)[0].removeprefix("protect: {singleReplicas: true}\n")
+    assert ours == f"strategies:\n  duplicates:\n    select:{written}"
+
+
+@pytest.mark.parametrize(
+    ("selector", "negated"),
+    [
+        ("a=b", "{key: a, operator: NotIn, values: [b]}"),
+        ("a in (b, c)", "{key: a, operator: NotIn, values: [b, c]}"),
+        ("a!=b", "{key: a, operator: In, values: [b]}"),
+        ("a", "{key: a, operator: DoesNotExist}"),
+        ("!a", "{key: a, operator: Exists}"),
+    ],
+)
+def test_nodes_that_must_have_a_place_are_the_only_landings(profile, selector, negated):
+    ours, notes = profile(f"{{nodeFit: true, nodeSelector: '{selector}'}}")
+    assert yaml.safe_load(ours) == {
+        "landings": {"exclude": {"matchExpressions": [yaml.safe_load(negated)]}},
+        "strategies": {"duplicates": {}},
+    }
+    note = (
+        "differs: a pod moves only if its replacement will land on such a node (landings.exclude)"
+    )
+    assert f"6: {ARGS}.nodeSelector: {note}" in notes
 
 
 def test_a_limit_that_we_lack_makes_what_it_limited_observe_only(profile):
-    ours, notes = profile("{nodeFit: true, nodeSelector: a=b}")
+    ours, notes = profile("{nodeFit: true, nodeSelector: 'a=b,c=d'}")
     assert ours == f"mode: observe\n{DUPLICATES}"
-    note = "not carried over: a pod moves to where the scheduler will put it, on any node"
+    note = "not carried over: one policy avoids landings by one requirement, for all profiles"
     assert f"6: {ARGS}.nodeSelector: {note}{OBSERVES}" in notes
+
+
+@pytest.mark.parametrize(
+    ("second", "modes", "avoids"),
+    [
+        ("{nodeFit: true, nodeSelector: a=b}", [None, None], True),
+        ("{nodeFit: true, nodeSelector: a=c}", ["observe", "observe"], False),
+        ("{nodeFit: true}", ["observe", None], False),
+        ("{nodeSelector: a=b}", ["observe", None], False),
+    ],
+)
+def test_nodes_that_must_have_a_place_are_of_one_profile_alone_if_others_differ(
+    profiles, second, modes, avoids
+):
+    ours, _ = profiles((SELF, "{}", "{nodeFit: true, nodeSelector: a=b}"), (TAINTS, "{}", second))
+    data = yaml.safe_load(ours)
+    of_all = data.get("mode")
+    assert [one.get("mode", of_all) for one in data["strategies"].values()] == modes
+    assert ("landings" in data) == avoids
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "mode", "note"),
+    [
+        ("{exclude: [kube-*, a]}", None, "exclude: differs: kube-* is no namespace there, and leaves out none; here it leaves out all that it matches"),
+        ("{include: [team-*, a]}", "observe", f"include: not carried over: team-* chose no namespace there, for patterns are not read, and does here{OBSERVES}"),
+        ("{include: [team-1, '089']}", None, None),
+    ],
+)  # fmt: skip
+def test_a_pattern_of_namespaces_is_carried_over_and_never_moves_more(
+    migrate, namespaces, mode, note
+):
+    ours, notes = migrate(
+        f"profiles:\n- pluginConfig:\n  - name: RemoveDuplicates\n    args: {{namespaces: {namespaces}}}\n"
+        "  plugins: {balance: {enabled: [RemoveDuplicates]}}\n"
+    )
+    data = yaml.safe_load(ours)
+    given = yaml.safe_load(namespaces)
+    select = data["strategies"]["duplicates"]["select"]["namespaces"]
+    assert select in (given, given.get("include"))
+    assert data.get("mode") == mode
+    about = [one for one in notes if "namespaces" in one and one.startswith("6")]
+    assert about == ([f"6: {ARGS}.namespaces.{note}"] if note else [])
+
+
+def test_the_note_on_protections_says_what_the_annotation_to_evict_means(profile):
+    said = 'evict lifts none of these here, and "false" keeps a pod: there any value, also "false", lifts all'
+    assert sum(said in note for note in profile("{}")[1]) == 1
 
 
 def test_the_selectors_of_plug_in_and_evictor_must_both_match(migrate):
@@ -89,7 +161,7 @@ def test_the_selectors_of_plug_in_and_evictor_must_both_match(migrate):
 )  # fmt: skip
 def test_what_we_do_in_any_case_is_reported_and_still_enforced(profile, evictor, key, note):
     ours, notes = profile(evictor)
-    assert ours == DUPLICATES
+    assert ours.removeprefix("protect: {minPodAge: 5m}\n") == DUPLICATES
     assert f"6: {ARGS}.{key}: {note}" in notes
 
 
@@ -229,7 +301,7 @@ def test_what_one_profile_protects_is_protected(profiles):
         (TAINTS, "{}", "{ignorePvcPods: true, minPodAge: 2h}"),
     )
     assert ours == (
-        "protect: {minPodAge: 2h}\nstrategies:\n  anti-affinity: {preferred: false}\n  taints: {}\n"
+        "protect: {volumes: true, minPodAge: 2h}\nstrategies:\n  anti-affinity: {preferred: false}\n  taints: {}\n"
     )
     lost = "not carried over: PodsWithLocalStorage: another profile protects them"
     assert f"7: {ARGS}.evictLocalStoragePods: {lost}" in notes
@@ -238,6 +310,7 @@ def test_what_one_profile_protects_is_protected(profiles):
 def test_a_limit_of_one_profile_is_of_its_strategies_alone(profiles):
     ours, _ = profiles((SELF, "{}", "{minReplicas: 5}"), (TAINTS, "{}", "{}"))
     assert ours == (
+        "protect: {singleReplicas: true}\n"
         "strategies:\n  anti-affinity:\n    select: {minReplicas: 5}\n    preferred: false\n  taints: {}\n"
     )
 
@@ -255,7 +328,7 @@ def test_with_other_options_or_pods_it_stands_twice(profiles):
         (TAINTS, "{}", "{}"), (TAINTS, "{includePreferNoSchedule: true}", "{minReplicas: 9}")
     )
     assert ours == (
-        "strategies:\n  taints: {}\n  taints-2:\n    strategy: taints\n"
+        "protect: {singleReplicas: true}\nstrategies:\n  taints: {}\n  taints-2:\n    strategy: taints\n"
         "    select: {minReplicas: 9}\n    preferNoSchedule: true\n"
     )
 
@@ -298,31 +371,26 @@ def test_budgets_that_the_file_leaves_open_are_named(top, limits):
 
 
 @pytest.mark.parametrize(
-    ("plugin", "evictor", "said"),
+    ("plugin", "options"),
     [
-        ("RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 100}", "", "podRestartThreshold (line 4)"),
-        ("RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 9}", "", ""),
-        ("RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 9, includingInitContainers: false}", "", "includingInitContainers (line 4)"),
-        ("LowNodeUtilization, args: {thresholds: {cpu: 20, memory: 20, pods: 20}, targetThresholds: {cpu: 50, memory: 50, pods: 60}}", "", "thresholds (line 4)"),
-        ("RemovePodsViolatingNodeAffinity, args: {nodeAffinityType: [preferredDuringSchedulingIgnoredDuringExecution, requiredDuringSchedulingIgnoredDuringExecution]}", "", "nodeAffinityType (line 4)"),
-        ("PodLifeTime, args: {states: [Failed, Running], maxPodLifeTimeSeconds: 60}", "", ""),
-        ("RemoveDuplicates", "evictLocalStoragePods: false, minReplicas: 2, minPodAge: 5m", "evictLocalStoragePods (line 5), minPodAge (line 5), minReplicas (line 5)"),
-        ("RemoveDuplicates", "podProtections: {extraEnabled: [PodsWithPVC]}", "extraEnabled (line 5)"),
-        ("RemoveDuplicates", "evictLocalStoragePods: true, minReplicas: 3, minPodAge: 1h", ""),
+        ("RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 100}", {"podRestartThreshold": 100}),
+        ("RemovePodsHavingTooManyRestarts, args: {podRestartThreshold: 9, includingInitContainers: false}", {"podRestartThreshold": 9, "includingInitContainers": False}),
+        ("LowNodeUtilization, args: {thresholds: {cpu: 20, memory: 20, pods: 20}, targetThresholds: {cpu: 50, memory: 50, pods: 50}, useDeviationThresholds: false}", {"under": {"cpu": "20%", "memory": "20%", "pods": "20%"}, "over": {"cpu": "50%", "memory": "50%", "pods": "50%"}, "gap": "100%", "deviation": False}),
+        ("PodLifeTime, args: {states: [Failed], maxPodLifeTimeSeconds: 3600}", {"phases": ["Failed"], "minPodLifetime": "1h"}),
+        ("RemovePodsViolatingNodeTaints, args: {includePreferNoSchedule: false}", {"preferNoSchedule": False}),
+        ("RemoveDuplicates, args: {excludeOwnerKinds: []}", {}),
     ],
 )  # fmt: skip
-def test_values_that_are_our_defaults_are_named_in_a_comment(plugin, evictor, said):
+def test_values_of_the_file_are_written_even_if_they_are_our_defaults(migrate, plugin, options):
     name = plugin.partition(",")[0]
-    point = STRATEGIES[name][0]
-    text = (
-        "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\nprofiles:\n"
-        f"- pluginConfig: [{{name: {plugin}}},\n  {{name: DefaultEvictor, args: {{{evictor}}}}}]\n"
-        f"  plugins: {{{point}: {{enabled: [{name}]}}}}\n"
-    )
-    head = convert_policy(text.encode(), "p.yaml", Registry.installed()).head
-    flowing = head.replace("\n#  ", "")
-    words = "our defaults, so not written (`rebalancer policy show` prints all): "
-    assert flowing.partition(words)[2].strip() == said
+    text = f"profiles:\n- pluginConfig: [{{name: {plugin}}}]\n  plugins: {{{STRATEGIES[name][0]}: {{enabled: [{name}]}}}}\n"
+    (written,) = yaml.safe_load(migrate(text)[0])["strategies"].values()
+    assert written == options
+
+
+def test_a_plug_in_is_one_strategy_if_one_profile_states_what_is_the_default_of_the_other(profiles):
+    ours, _ = profiles((TAINTS, "{}", "{}"), (TAINTS, "{includePreferNoSchedule: false}", "{}"))
+    assert ours == "strategies:\n  taints: {preferNoSchedule: false}\n"
 
 
 def test_a_threshold_by_a_name_says_when_it_moves_nothing(profile):

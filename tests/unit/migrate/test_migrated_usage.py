@@ -78,6 +78,7 @@ def test_a_query_becomes_the_policys_and_its_threshold_that_of_the_resource(
     assert ours["strategies"]["low-utilisation"] == {
         "under": {"cpu": "20%"},
         "over": {"cpu": "50%"},
+        "gap": "100%",
         "signal": "usage",
     }
     named = "https only" if url.startswith("http:") else "the Secret kube-system/reader"

@@ -55,9 +55,10 @@ def lost_keys(text):
 
 def test_the_page_lists_what_is_not_carried_over_and_nothing_else():
     rows = PAGE.read_text().partition("Not carried over are:\n")[2].partition("\n## ")[0]
-    listed = [
+    named = [
         set(re.findall(r"`(\w+)`", row.split("|")[1])) for row in rows.splitlines() if "`" in row
     ]
+    listed = [keys for keys in named if keys]  # An annotation is no key of the file.
     lost = [keys for text in POLICIES for keys in lost_keys(text)]
     assert [keys for keys in lost if not any(keys & row for row in listed)] == []
     assert [row for row in listed if not any(keys & row for keys in lost)] == []
