@@ -229,7 +229,8 @@ _OWN: dict[str, Schema] = {
     "successfulJobsHistoryLimit": _number(0),
     "failedJobsHistoryLimit": _number(0),
     "ttlSecondsAfterFinished": _or_null(_number(0)),
-    "runNow": _closed({"enabled": _FLAG}),
+    # It has no effect any more, which NOTES say: an upgrade with --reuse-values hands it over.
+    "runNow": _OBJECT,
     "image": _closed(
         {
             "repository": {"type": "string", "minLength": 1},

@@ -888,7 +888,6 @@ CHANGED = {
     "successfulJobsHistoryLimit": 1,
     "failedJobsHistoryLimit": 2,
     "ttlSecondsAfterFinished": 99,
-    "runNow.enabled": True,
     "image.repository": "registry.test/rebalancer",
     "image.tag": "9.9.9",
     "image.digest": SHA,
