@@ -195,13 +195,16 @@ release: $(STAMP)  ## the files of a release of the last commit in dist/release,
 
 IMAGE := dist/kube-rebalancer.dev.oci.tar
 $(IMAGE): Containerfile pyproject.toml setup.py $(shell find image rebalancer strategies -name '*.py' -o -name '*.pxd' -o -name '*requirements.txt')
+	@echo "building the image takes minutes"
 	@mkdir -p dist && rm -rf build/image build/image-env
 	$(PYTHON) -m venv build/image-env
 	build/image-env/bin/python -m pip install --quiet --disable-pip-version-check --only-binary=:all: --require-hashes --requirement=image/build-requirements.txt
 	build/image-env/bin/python -m image.root build/image
 	$(PYTHON) -m image.oci build/image $@ localhost/kube-rebalancer:dev
 
-install: $(IMAGE)  ## the chart of this checkout on a cluster, with an image that this machine serves; CONTEXT=, ADDRESS=127.0.0.1:5000, HELM_FLAGS=
+install:  ## the chart of this checkout on a cluster, with an image that this machine serves; CONTEXT=, ADDRESS=127.0.0.1:5000, HELM_FLAGS=
+	@$(PYTHON) -m image.install $(if $(CONTEXT),--context=$(CONTEXT))
+	@$(MAKE) --no-print-directory $(IMAGE)
 	$(PYTHON) -m image.install $(IMAGE) $(if $(CONTEXT),--context=$(CONTEXT)) $(if $(ADDRESS),--address=$(ADDRESS)) --helm-flags='$(HELM_FLAGS)'
 
 evidence: $(STAMP)  ## docs/evidence.md: hours, goes on where it was stopped; ONLY=room,consolidation MINUTES=10 AT_ONCE=2 TRACES=FOLDER

@@ -92,6 +92,10 @@
 {{- $name := .name -}}
 {{- $of := .of -}}
 {{- $strategy := default $name $of.strategy -}}
+{{- $known := list "anti-affinity" "consolidation" "deletion-cost" "duplicates" "failed-pods" "leaving" "lifetime" "low-utilisation" "make-room" "node-affinity" "placement" "pod-affinity" "restarts" "scale-in" "scale-out" "slots" "stuck" "taints" "topology-spread" -}}
+{{- if not (has $strategy (append $known "policy")) -}}
+{{- fail (printf "strategies.%s: there is no such strategy; there are %s. One more of them is {%s: {strategy: NAME}}; of other distributions: extraStrategies" $name (join ", " $known) $name) -}}
+{{- end -}}
 {{- if and (eq $strategy "slots") (empty $of.free) -}}
 {{- fail (printf "strategies.%s: slots needs free, with amounts of resources: {cpu: 4, memory: 16Gi}" $name) -}}
 {{- end -}}
@@ -127,6 +131,19 @@
 {{- if eq (dateInZone "MST" $day "Asia/Tokyo") "JST" -}}
 {{- if and (eq (dateInZone "MST" $day $zone) "UTC") (not (has (trimPrefix "Etc/" $zone) (list "UTC" "UCT" "Zulu" "Universal"))) -}}
 {{- fail (printf "%s: %q is no time zone of the IANA database; write for example Asia/Tokyo, or UTC" .where $zone) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* That a schedule's numbers are in their ranges: (dict "where" WORDS "schedule" SCHEDULE). The API server refuses others in the middle of an upgrade. */ -}}
+{{- define "rebalancer.checkSchedule" -}}
+{{- $schedule := .schedule -}}
+{{- $where := .where -}}
+{{- $fields := regexSplit " +" $schedule -1 -}}
+{{- range $i, $value := list "0*[0-5]?[0-9]" "0*(1?[0-9]|2[0-3])" "0*([1-9]|[12][0-9]|3[01])" "(0*([1-9]|1[0-2])|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)" "(0*[0-6]|sun|mon|tue|wed|thu|fri|sat)" -}}
+{{- $one := printf "([*?]|%s(-%s)?)(/0*[1-9][0-9]*)?" $value $value -}}
+{{- if not (or (hasPrefix "@" $schedule) (regexMatch (printf "(?i)^%s(,%s)*$" $one $one) (index $fields $i))) -}}
+{{- fail (printf "%s: %q is no %s in %q; write for example \"*/2 * * * *\"" $where (index $fields $i) (index (list "minute (0-59)" "hour (0-23)" "day (1-31)" "month (1-12)" "weekday (0-6, Sunday is 0)") $i) $schedule) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

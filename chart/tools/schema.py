@@ -30,12 +30,14 @@ _OBJECTS: Schema = {"type": "array", "items": {"type": "object"}}
 _SCHEDULE: Schema = {
     "type": "string",
     "pattern": "^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|([0-9A-Za-z*/,?-]+ +){4}[0-9A-Za-z*/,?-]+)$",
+    "examples": ["*/2 * * * *"],
 }
 """A schedule in cron's five fields, or by name."""
 _DURATION: Schema = {
     "type": "string",
     # At least one part, each once and in this order, or a plain number of seconds.
     "pattern": "^([0-9]+([.][0-9]+)?|([0-9]+d)?([0-9]+h)?([0-9]+m)?[0-9]+([.][0-9]+)?s|([0-9]+d)?([0-9]+h)?[0-9]+m|([0-9]+d)?[0-9]+h|[0-9]+d)$",
+    "examples": ["2m"],
 }
 _EVERY: Schema = {"anyOf": [_DURATION, {"type": "string", "pattern": CRON_PATTERN}]}
 """When a process plans."""
@@ -74,17 +76,20 @@ def values_schema(known: Registry) -> Schema:
         definitions[name] = {**definitions[name], "enum": [*definitions[name]["enum"], False]}
         definitions[name].pop("type")
     policy = {k: v for k, v in whole["properties"].items() if k not in _NOT_IN_POLICY_VALUES}
+    strategies = whole["properties"]["strategies"]
+    # What is meant by an unknown name, and where mode is written, the templates say better.
+    one_more = {"if": {"required": ["strategy"]}, "then": strategies["additionalProperties"]}
     properties = {
         "mode": {"$ref": "#/$defs/Mode"},
-        "policy": _closed(policy),
-        "strategies": whole["properties"]["strategies"],
-        **_OWN,
+        "policy": _closed({**policy, "mode": {}, "strategies": {}}),
+        "strategies": {**strategies, "additionalProperties": {"type": "object", **one_more}},
+        **_for_go(_OWN),
         "fleet": _fleet(
             _closed(
                 {
                     **policy,
                     "mode": {"$ref": "#/$defs/Mode"},
-                    "strategies": whole["properties"]["strategies"],
+                    "strategies": strategies,
                 }
             )
         ),
@@ -121,12 +126,18 @@ def _closed(properties: Mapping[str, Schema]) -> Schema:
 
 
 def _for_go(value: Any) -> Any:
-    """Rewrite what Go's regular expressions, and so Helm, do not know: a look-ahead for "not empty"."""
+    """Rewrite what Go's regular expressions, and so Helm, do not know: a look-ahead for "not empty".
+
+    A pattern begins with an example, since Helm prints no more than the pattern.
+    """
     if isinstance(value, dict):
         done = {key: _for_go(item) for key, item in value.items()}
         pattern = done.get("pattern")
         if isinstance(pattern, str) and pattern.startswith("^(?=.)"):
             done |= {"pattern": "^" + pattern.removeprefix("^(?=.)"), "minLength": 1}
+        if pattern and done.get("examples"):
+            example = str(done["examples"][0]).replace("*", "[*]")
+            done["pattern"] = f"^{example}$|{done['pattern']}"
         return done
     if isinstance(value, list):
         return [_for_go(item) for item in value]
@@ -215,7 +226,13 @@ _OWN: dict[str, Schema] = {
             "showReport": _FLAG,
             "showPage": _FLAG,
             "pageHosts": {"type": "array", "items": {"type": "string", "minLength": 1}},
-            "service": _closed({"enabled": _FLAG, "annotations": _TEXTS}),
+            "service": _closed(
+                {
+                    "enabled": _FLAG,
+                    "annotations": _TEXTS,
+                    "monitor": _closed({"enabled": _FLAG, "labels": _TEXTS, "interval": _DURATION}),
+                }
+            ),
         }
     ),
     "schedule": _SCHEDULE,
@@ -229,7 +246,8 @@ _OWN: dict[str, Schema] = {
     "successfulJobsHistoryLimit": _number(0),
     "failedJobsHistoryLimit": _number(0),
     "ttlSecondsAfterFinished": _or_null(_number(0)),
-    "runNow": _closed({"enabled": _FLAG}),
+    # It has no effect any more, which NOTES say: an upgrade with --reuse-values hands it over.
+    "runNow": _OBJECT,
     "image": _closed(
         {
             "repository": {"type": "string", "minLength": 1},

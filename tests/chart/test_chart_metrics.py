@@ -17,7 +17,6 @@ ALL: dict[str, Any] = {
         "dashboard": {"enabled": True},
     },
     "notify": {"secretName": "webhook", "template": "slack"},
-    "runNow": {"enabled": True},
 }
 
 
@@ -53,11 +52,9 @@ def test_values_become_flags_rules_and_a_dashboard():
         "--metrics-file=/textfile/rebalancer.prom",
         "--notify-template=slack",
     }
-    runs = [container_of(manifests, "CronJob")]
-    runs.append(container_of(manifests, "Job", "rebalancer-kube-rebalancer-now"))
-    for container in runs:
-        assert wanted <= set(container["args"])
-        assert variables(container) == {"REBALANCER_NOTIFY": {"name": "webhook", "key": "url"}}
+    container = container_of(manifests, "CronJob")
+    assert wanted <= set(container["args"])
+    assert variables(container) == {"REBALANCER_NOTIFY": {"name": "webhook", "key": "url"}}
     rule = one(manifests, "PrometheusRule")
     assert rule["metadata"]["labels"]["release"] == "prometheus"
     assert rule["spec"]["groups"][0]["rules"][0]["expr"].endswith("> 1800")

@@ -816,6 +816,50 @@ def test_a_deployment_is_probed_where_it_listens():
         assert selector["app.kubernetes.io/component"] == "serve"
 
 
+def test_processes_that_stand_by_prefer_other_zones_and_nodes():
+    affinity: dict[str, Any] = {"nodeAffinity": {}}
+    manifests = render({"kind": "Deployment", "serve": {"replicas": 2}, "affinity": affinity})
+    spec = one(manifests, "Deployment")["spec"]
+    spread = spec["template"]["spec"]["topologySpreadConstraints"]
+    assert [one["topologyKey"] for one in spread] == [
+        "topology.kubernetes.io/zone",
+        "kubernetes.io/hostname",
+    ]
+    assert {one["whenUnsatisfiable"] for one in spread} == {"ScheduleAnyway"}
+    assert all(one["labelSelector"] == spec["selector"] for one in spread)
+    assert spec["template"]["spec"]["affinity"] == affinity
+    alone = one(render({"kind": "Deployment"}), "Deployment")["spec"]["template"]["spec"]
+    assert "topologySpreadConstraints" not in alone
+
+
+def test_a_monitor_scrapes_the_service_of_serve():
+    monitor = {"enabled": True, "labels": {"release": "prometheus"}, "interval": "15s"}
+    manifests = render(
+        {"kind": "Deployment", "serve": {"service": {"enabled": True, "monitor": monitor}}}
+    )
+    service, scraped = one(manifests, "Service"), one(manifests, "ServiceMonitor")
+    wanted = scraped["spec"]["selector"]["matchLabels"]
+    assert wanted.items() <= service["metadata"]["labels"].items()
+    (port,) = service["spec"]["ports"]
+    assert scraped["spec"]["endpoints"] == [{"port": port["name"], "interval": "15s"}]
+    assert scraped["metadata"]["labels"]["release"] == "prometheus"
+
+
+@pytest.mark.parametrize("values", [{}, {"suspend": True}, {"mode": "observe"}])
+def test_no_hook_of_an_install_or_upgrade_starts_a_run_also_where_a_release_has_runnow(values):
+    manifests = render({**values, "runNow": {"enabled": True}})
+    hooks = [m["metadata"].get("annotations", {}).get("helm.sh/hook") for m in manifests]
+    assert {hook for hook in hooks if hook} == {"test"}
+    assert manifests == render(values)
+
+
+def test_every_strategy_that_is_known_is_known_to_the_chart():
+    with pytest.raises(HelmError) as refused:
+        render({"strategies": {"nonsense": {}}})
+    named = str(refused.value).partition("there are ")[2].partition(".")[0]
+    assert named.split(", ") == sorted(Registry.installed().keys())
+
+
 def test_a_suspended_deployment_has_no_pods():
     manifests, _ = served({"suspend": True, "serve": {"replicas": 2}})
     assert one(manifests, "Deployment")["spec"]["replicas"] == 0
@@ -863,6 +907,9 @@ CHANGED = {
     "serve.pageHosts": ["rebalancer.example.com"],
     "serve.service.enabled": True,
     "serve.service.annotations": {"prometheus.io/scrape": "true"},
+    "serve.service.monitor.enabled": True,
+    "serve.service.monitor.labels": {"release": "prometheus"},
+    "serve.service.monitor.interval": "17s",
     "fleet.clusters": [
         {
             "name": "prod-eu",
@@ -888,7 +935,6 @@ CHANGED = {
     "successfulJobsHistoryLimit": 1,
     "failedJobsHistoryLimit": 2,
     "ttlSecondsAfterFinished": 99,
-    "runNow.enabled": True,
     "image.repository": "registry.test/rebalancer",
     "image.tag": "9.9.9",
     "image.digest": SHA,
@@ -990,6 +1036,14 @@ NEEDS: dict[str, dict[str, Any]] = {
     "record": {"record": {"enabled": True, "claim": "recorded"}},
     "record.enabled": {"record": {"claim": "recorded"}},
     "serve": {"kind": "Deployment"},
+    "serve.service.monitor": {
+        "kind": "Deployment",
+        "serve": {"service": {"enabled": True, "monitor": {"enabled": True}}},
+    },
+    "serve.service.monitor.enabled": {
+        "kind": "Deployment",
+        "serve": {"service": {"enabled": True}},
+    },
     "serve.service": {"kind": "Deployment", "serve": {"service": {"enabled": True}}},
     "serve.service.enabled": {"kind": "Deployment"},
     "fleet": FLEET,
@@ -1094,13 +1148,33 @@ _NIGHT = {"allow": "0 1 * * *", "for": "1h"}
         ({"mode": "enforced"}, "mode"),
         ({"schedule": "every 2m"}, "schedule"),
         ({"schedule": "@fortnightly"}, "schedule"),
+        ({"schedule": "61 * * * *"}, r'schedule: "61" is no minute \(0-59\) in "61 \* \* \* \*"'),
+        ({"schedule": "0 24 * * *"}, 'schedule: "24" is no hour'),
+        ({"schedule": "0 0 1,32 * *"}, 'schedule: "1,32" is no day'),
+        ({"schedule": "0 0 1 okt *"}, 'schedule: "okt" is no month'),
+        ({"schedule": "0 0 * * 7"}, 'schedule: "7" is no weekday'),
+        ({"schedule": "*/0 * * * *"}, r'schedule: "\*/0" is no minute'),
+        (
+            {"record": {"enabled": True, "claim": "kept", "schedule": "* 25 * * *"}},
+            'record.schedule: "25" is no hour',
+        ),
         ({"resources": {"requests": {"cpu": "lots"}}}, "cpu"),
         ({"resources": {"memory": "1Gi"}}, "memory"),
         ({"replicas": 3}, "replicas"),
         ({"policy": {"budgets": {"perRum": 3}}}, "perRum"),
         ({"policy": {"protect": {"minPodAge": ""}}}, "minPodAge"),
-        ({"policy": {"mode": "observe"}}, "mode"),
-        ({"strategies": {"duplicate": {}}}, "duplicate"),
+        # What Helm prints of a pattern begins with an example.
+        ({"policy": {"protect": {"minPodAge": "five"}}}, r"pattern '\^90s\$"),
+        ({"policy": {"mode": "observe"}}, "policy.mode: mode is a value of the chart: write it"),
+        (
+            {"policy": {"strategies": {"duplicates": {}}}},
+            "policy.strategies: strategies is a value",
+        ),
+        ({"strategies": {"duplicate": {}}}, "strategies.duplicate: there is no such strategy"),
+        (
+            {"strategies": {"low-utilization": {"under": {"cpu": "20%"}}}},
+            "strategies.low-utilization: there is no such strategy; there are .*, low-utilisation,",
+        ),
         ({"strategies": {"mine": {"strategy": "duplicates", "selekt": {}}}}, "selekt"),
         ({"image": {"digest": "sha256:short"}}, "digest"),
         ({"runDeadlineSeconds": 100}, "runDeadlineSeconds"),
@@ -1159,6 +1233,10 @@ _NIGHT = {"allow": "0 1 * * *", "for": "1h"}
         ),
         ({"timeZone": "Asia/Tokio"}, 'timeZone: "Asia/Tokio" is no time zone'),
         ({"kind": "Deployment", "timeZone": "Asia/Tokio"}, '"Asia/Tokio" is no time zone'),
+        (
+            {"kind": "Deployment", "serve": {"service": {"monitor": {"enabled": True}}}},
+            "monitor.enabled needs serve.service.enabled",
+        ),
         ({"kind": "Deployment", "serve": {"every": "2x"}}, "every"),
         ({"kind": "Deployment", "serve": {"every": "0 22 * *"}}, "every"),
         ({"kind": "Deployment", "serve": {"every": "61 * * * *"}}, "every"),
@@ -1193,6 +1271,8 @@ def test_wrong_values_are_refused_and_named(values, message):
         ),
         {**_SERVED, "strategies": {"scale-out": {}}},
         {"policy": {"windows": [{"deny": "*/5,59 0-23/2 * jan-mar mon", "for": "1m"}]}},
+        {"schedule": "@daily"},
+        {"schedule": "*/5,059 0-23/2 ? jan-MAR,12 Sun-6"},
     ],
 )
 def test_what_the_policy_takes_is_not_refused_before(values, tmp_path):

@@ -27,12 +27,12 @@ def values() -> dict[str, Any]:
 
 
 def leaves(properties: Mapping[str, Any], prefix: Path = ()) -> Iterator[Path]:
-    """Yield the paths of all values; those with the policy's keys and free ones are whole."""
+    """Yield the paths of all values that do something; those with the policy's keys and free ones are whole."""
     for name, definition in properties.items():
         inner = definition.get("properties")
         if inner and name not in ("policy", "strategies"):
             yield from leaves(inner, (*prefix, name))
-        elif name != "global":
+        elif name not in ("global", "runNow"):
             yield (*prefix, name)
 
 

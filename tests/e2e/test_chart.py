@@ -12,7 +12,6 @@ from tests.e2e.installed import NAMESPACE, Installed
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 INSTANCE = "app.kubernetes.io/instance=rebalancer"
 EVERYTHING = {
-    "runNow": {"enabled": True},
     "networkPolicy": {"enabled": True, "apiServer": {"cidrs": ["192.0.2.0/24"]}},
     "timeZone": "Asia/Tokyo",
     "ttlSecondsAfterFinished": 60,
