@@ -335,6 +335,7 @@ _OWN: dict[str, Schema] = {
         {
             "enabled": _FLAG,
             "extraEgress": _OBJECTS,
+            "ingressFrom": _OBJECTS,
             "apiServer": _closed(
                 {
                     "cidrs": {"type": "array", "items": _TEXT},

@@ -1011,6 +1011,7 @@ CHANGED = {
     "networkPolicy.apiServer.cidrs": ["192.0.2.7/32"],
     "networkPolicy.apiServer.ports": [16443],
     "networkPolicy.extraEgress": [{"ports": [{"port": 9091}]}],
+    "networkPolicy.ingressFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}],
     "metrics.job": "another-job",
     "metrics.push.url": "http://pushgateway.test:9091",
     "metrics.push.secretName": "pushgateway",
@@ -1031,6 +1032,7 @@ PUSHED = {"push": {"url": "http://pushgateway"}}
 NEEDS: dict[str, dict[str, Any]] = {
     "networkPolicy.apiServer": {"networkPolicy": {"enabled": True}},
     "networkPolicy.extraEgress": {"networkPolicy": {"enabled": True}},
+    "networkPolicy.ingressFrom": {"kind": "Deployment", "networkPolicy": {"enabled": True}},
     "drain": {"drain": {"enabled": True}},
     "nodeAgent": {"nodeAgent": {"enabled": True}},
     "record": {"record": {"enabled": True, "claim": "recorded"}},
@@ -1052,6 +1054,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "fleet.member": {"fleet": {"member": {"enabled": True}}},
     "machineState.enabled": {"kind": "Deployment"},
     "rbac.clusterApi": {"kind": "Deployment"},
+    "rbac.deletePods": {"kind": "Deployment"},
     "rbac.volumeAttachments": {"kind": "Deployment"},
     "metrics.job": {"metrics": PUSHED},
     "metrics.rules": {"metrics": {**PUSHED, "rules": {"enabled": True}}},
@@ -1085,7 +1088,12 @@ ESCALATE = {"interruption": {"steps": ["leave", {"step": "escalate", "means": "d
         ({"kind": "Deployment", "policy": ESCALATE}, False, False),
         ({"kind": "Deployment", "policy": {"signals": {"kubernetes": {}}, **ESCALATE}}, True, True),
         ({"kind": "Deployment", "existingPolicy": "mine"}, False, False),
-        ({"existingPolicy": "mine", "rbac": {"marks": True, "deletePods": True}}, True, True),
+        (
+            {"kind": "Deployment", "existingPolicy": "mine", "rbac": {"deletePods": True}},
+            False,
+            True,
+        ),
+        ({"existingPolicy": "mine", "rbac": {"marks": True, "deletePods": True}}, True, False),
     ],
 )
 def test_nodes_are_changed_and_pods_deleted_only_where_the_policy_does_so(values, patches, deletes):
