@@ -430,7 +430,8 @@ def explain_several(memories: Sequence[tuple[str, str]]) -> UnknownState:
     """Return why nothing is known where there are several releases."""
     from rebalancer.kube.config_map import list_flags  # noqa: PLC0415
 
-    return UnknownState("", f"there are several releases; choose with {list_flags(memories)}")
+    known = "there are several releases, which do not know of each other (`sharedState` of the chart lets them)"
+    return UnknownState("", f"{known}; choose with {list_flags(memories)}")
 
 
 def find_state(state: StateFlags, client: Client) -> tuple[StateFlags, UnknownState | None]:
