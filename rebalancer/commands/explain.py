@@ -313,6 +313,8 @@ def _by_kind(ctx: click.Context, commands: Collection[str], args: list[str]) -> 
         return args
     if kind in (POD, NODE, WORKLOAD, "code") and (name or not slash):
         return [kind, *([name] if slash else []), *rest]
+    if not slash and not rest and first != first.lower():
+        return ["code", first]  # no name of an object has a capital letter
     if slash or not rest or rest[0].startswith("-"):
         return [_ANY, *args]
     if kind not in KINDS and closest(first, [*commands, *KINDS]) is not None:

@@ -363,7 +363,7 @@ def _pods(snapshot: Snapshot, protected: Int32s, budgets: Budgets) -> Iterator[F
     young = int(np.count_nonzero(protected == bits_of("young")))
     if young and not (protected == 0).any():
         yield Finding(
-            Grade.NOTE,
+            Grade.WARNING,
             f"no pod may move yet: {count(young, 'pod')} of {len(snapshot.pods):,} need only be older",
             "wait, or lower `protect.minPodAge` in the policy",
         )
