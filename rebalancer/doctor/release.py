@@ -123,34 +123,21 @@ def read_release(
             else f"no CronJob and no Deployment {namespace}/{name} with the label {LABEL}"
         )
         return Release("", findings=(Finding(Grade.NOT_JUDGED, why),))
-    known = Release(
-        f"{starter.kind} {namespace}/{name}",
-        starter.suspended,
-        starter.schedule,
-        starter.policy_map and f"{namespace}/{starter.policy_map}",
-        flags=starter.flags,
-        findings=_judge_runs(client, namespace, name, starter.labels) if runs else (),
-    )
+    known = _describe(starter, namespace)
+    if runs:
+        labels = starter.template.metadata.labels or {}
+        known = replace(known, findings=_judge_runs(client, namespace, name, labels))
     return _with_policy(client, known, registry) if known.policy_map else known
 
 
-@dataclass(frozen=True, slots=True)
-class _Starter:
-    kind: str
-    suspended: bool
-    schedule: str
-    policy_map: str
-    flags: PolicyFlags
-    labels: Labels
-    """Of the pods of its runs."""
-
-
-def _find_starter(client: Client, namespace: str, name: str, unread: list[str]) -> _Starter | None:
+def _find_starter(
+    client: Client, namespace: str, name: str, unread: list[str]
+) -> StarterObject | None:
     for kind in (CRON_JOBS, DEPLOYMENTS):
         try:
             for one in list_of_release(client, kind, namespace, StarterObject):
                 if one.metadata.name == name:
-                    return _describe(one, kind.kind)
+                    return one
         except NotServedError:
             continue
         except ForbiddenError:
@@ -158,19 +145,23 @@ def _find_starter(client: Client, namespace: str, name: str, unread: list[str]) 
     return None
 
 
-def _describe(starter: StarterObject, kind: str) -> _Starter:
-    """Return the properties of the runs that a CronJob or a Deployment starts."""
+def _describe(starter: StarterObject, namespace: str) -> Release:
+    """Return what a CronJob or a Deployment says of the runs that it starts."""
     spec = starter.spec
     maps = (
-        one.config_map.name
+        f"{namespace}/{one.config_map.name}"
         for one in starter.template.spec.volumes or ()
         if one.name == "policy" and one.config_map
     )
     zone = f" {spec.time_zone}" if spec.time_zone else ""
-    schedule = f"schedule {spec.schedule}{zone}" if spec.schedule else ""
-    suspended = spec.suspend or spec.replicas == 0
-    labels = starter.template.metadata.labels or {}
-    return _Starter(kind, suspended, schedule, next(maps, ""), _flags_of(starter.args), labels)
+    kind = DEPLOYMENTS if spec.job_template is None else CRON_JOBS
+    return Release(
+        f"{kind.kind} {namespace}/{starter.metadata.name}",
+        spec.suspend or spec.replicas == 0,
+        f"schedule {spec.schedule}{zone}" if spec.schedule else "",
+        next(maps, ""),
+        flags=_flags_of(starter.args),
+    )
 
 
 def _with_policy(client: Client, known: Release, registry: Registry) -> Release:
