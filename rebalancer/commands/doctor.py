@@ -30,7 +30,7 @@ from rebalancer.run.options import RunOptions
 from rebalancer.run.source import Source, open_source
 
 if TYPE_CHECKING:
-    from rebalancer.doctor.server import Known
+    from rebalancer.doctor.release import Known
     from rebalancer.wire.objects import ObjectMeta
 
 _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
@@ -84,7 +84,7 @@ def doctor(options: RunOptions, red: Grade | None, environment: Environment) -> 
     """
     run, known, own = run_context(options, environment), None, None
     if options.cluster.snapshot_path is None:
-        from rebalancer.doctor.server import read_known  # noqa: PLC0415  # only a cluster needs it
+        from rebalancer.doctor.release import read_known  # noqa: PLC0415  # only a cluster needs it
 
         client = options.cluster.client(environment, run.stop)
         known = read_known(run, client)

@@ -55,7 +55,7 @@ from rebalancer.explain.workload import (
     workload_facts,
 )
 from rebalancer.kube.config_map import ConfigMapStore
-from rebalancer.kube.events import MoveEvent, list_move_events
+from rebalancer.kube.events import MoveEvent, list_ends, list_move_events
 from rebalancer.plan.plan import Code, NodeCode, Status
 from rebalancer.planner.plan import PlanObserver
 from rebalancer.report.document import FORMS, Block, Passage, ReportDocument
@@ -72,6 +72,7 @@ from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 
 R = TypeVar("R", bound=Recorder)
+_MAX_ENDS = 4
 
 
 class Explaining:
@@ -91,7 +92,12 @@ class Explaining:
                 if unknown is not None and unknown.installed:
                     reading = reading.noting(f"cool-downs are not known: {unknown}")
                 reading = reading.remembering(state.memory)
+                from rebalancer.doctor.release import name_other_policy  # noqa: PLC0415  # no file needs it
+
+                name_other_policy(reading.run.loaded, source.client, state.memory, environment.err)
         self._reading = reading
+        self._asked: dict[str, None] = {}
+        """The records in which :meth:`find_moved` has looked."""
         self.snapshot = reading.snapshot
         self.profile = reading.run.rules.scheduler_profile(self.snapshot)
 
@@ -123,10 +129,30 @@ class Explaining:
         namespace, _, name = ref.rpartition("/")
         with suppress(ClusterReadError):
             events = list_move_events(client, namespace, name)
+            self._asked["Events (kept for about an hour)"] = None
         with suppress(ClusterReadError):
             stored = None if memory is None else ConfigMapStore(client, *memory).read()
-            document = Document() if stored is None else decode(stored.data)[0]
+            document, flaw = (Document(), None) if stored is None else decode(stored.data)
+            if stored is not None and flaw is None:
+                self._asked[f"the memory in ConfigMap {'/'.join(memory or ())}"] = None
         return find_moved(ref, document, events)
+
+    def add_who_ended(self, ref: str, error: PolicyError) -> PolicyError:
+        """Return the error that there is no such pod, after :meth:`find_moved`, with that no run moved it, and who ended it."""
+        client = self._reading.client
+        if client is None:
+            return error
+        said = "whether a run of kube-rebalancer moved it is not known: neither Events nor a memory could be read"
+        if self._asked:
+            asked = " and ".join(self._asked)
+            said = (
+                f"no run of kube-rebalancer moved a pod of this name, as far as known from {asked}"
+            )
+        ends: list[str] = []
+        namespace, _, name = ref.rpartition("/")
+        with suppress(ClusterReadError):
+            ends = list_ends(client, namespace, name)[-_MAX_ENDS:]
+        return PolicyError([*error.problems, said, *(f"an Event says: {one}" for one in ends)])
 
     def machines(self, pod: int) -> tuple[list[Block], dict[str, Any]]:
         """Return the capacity report on a pending pod, as blocks and as data; for a file no provider is queried."""
@@ -171,9 +197,9 @@ def explain_pod(ref: str, node: str | None, explaining: Explaining) -> ExitCode:
         return _explain_ended(explaining, *ended)
     try:
         pod = find_pod(snapshot, ref)
-    except PolicyError:
+    except PolicyError as error:
         if (moved := explaining.find_moved(ref)) is None:
-            raise
+            raise explaining.add_who_ended(ref, error) from None
         return _explain_moved(explaining, moved)
     node = None if node is None else node_name(node)
     if node is not None and node not in snapshot.nodes.index:
@@ -287,6 +313,8 @@ def _by_kind(ctx: click.Context, commands: Collection[str], args: list[str]) -> 
         return args
     if kind in (POD, NODE, WORKLOAD, "code") and (name or not slash):
         return [kind, *([name] if slash else []), *rest]
+    if not slash and not rest and first != first.lower():
+        return ["code", first]  # no name of an object has a capital letter
     if slash or not rest or rest[0].startswith("-"):
         return [_ANY, *args]
     if kind not in KINDS and closest(first, [*commands, *KINDS]) is not None:
@@ -339,9 +367,9 @@ def _explain_named(name: str, of_namespace: str | None, **options: Any) -> int:
     name = within(name, of_namespace)
     try:
         named = find_named(explaining.snapshot, name)
-    except PolicyError:
+    except PolicyError as error:
         if explaining.find_moved(name) is None:
-            raise
+            raise explaining.add_who_ended(name, error) from None
         named = "pod"
     match named:
         case "node":

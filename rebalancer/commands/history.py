@@ -58,9 +58,12 @@ def show_history(
     if known is None:
         raise ClusterReadError(f"there is no ConfigMap {'/'.join(where)}: nothing is remembered")
     document, flaw = decode(known.data)
+    unknown = None
     if flaw is not None:
-        say(environment.err, f"rebalancer: {flaw.message}")
-    document_of(document, environment.clock.unix()).print_to(environment, output)
+        said = flaw.describe("/".join(where))
+        say(environment.err, f"rebalancer: {said}")
+        unknown = said if flaw.hour_unknown else None
+    document_of(document, environment.clock.unix(), unknown).print_to(environment, output)
     return ExitCode.DONE
 
 
@@ -91,9 +94,10 @@ def command(memory: tuple[str, str] | None, output: str, **cluster: Any) -> int:
     return int(show_history(access, memory, output, system_environment()))
 
 
-def document_of(document: Document, now: float) -> ReportDocument:
-    """Return the memory in all its forms."""
-    return ReportDocument(_blocks(document, now), as_data(document, now))
+def document_of(document: Document, now: float, unknown: str | None = None) -> ReportDocument:
+    """Return the memory in all its forms; ``unknown``: why the evictions of the last hour are not known."""
+    data = as_data(document, now) | ({"evictionsLastHour": None} if unknown else {})
+    return ReportDocument(_blocks(document, now, unknown), data)
 
 
 def as_data(document: Document, now: float) -> dict[str, Any]:
@@ -142,17 +146,21 @@ def _term(term: TermMemory, now: float) -> dict[str, Any]:
     return {**full, **plain, **times, **texts, "resting": is_resting(term, now)}
 
 
-def _blocks(document: Document, now: float) -> list[Block]:
+def _blocks(document: Document, now: float, unknown: str | None) -> list[Block]:
     lines: list[Block] = [f"{count(count_last_hour(document, now), 'eviction')} in the last hour."]
     if not document.owners and not document.history:
         lines = [f"{lines[0]} Nothing is remembered of any workload."]
+    if unknown is not None:
+        text = f"How many evictions the last hour had is not known: {unknown}."
+        lines = [Passage(text, width=WIDTH)]
     lines += _unwritten(document)
     lines += _runs(document)
     lines += _times(document, now)
     for ref, owner in sorted(document.owners.items()):
         lines += ["", ref]
         for name, term in sorted(owner.terms.items()):
-            lines.append(f"  {name}: {_counts(term)}, last {rfc3339(term.last)}")
+            last = f", last {rfc3339(term.last)}" if term.last else ""
+            lines.append(f"  {name}: {_counts(term)}{last}")
             lines += [f"    {source} -> {target}" for source, target in term.trail]
             lines.append(f"    {state_words(term, now)}")
     for name, seen in sorted(document.streaks.items()):

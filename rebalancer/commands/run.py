@@ -41,6 +41,7 @@ from rebalancer.report.render import TABLES
 from rebalancer.run import one_run
 from rebalancer.run.ending import print_report
 from rebalancer.run.options import RunOptions
+from rebalancer.run.source import find_state
 
 if TYPE_CHECKING:
     from rebalancer.report.model import RunReport
@@ -250,7 +251,16 @@ def plan_command(file: str | None, **flags: Any) -> int:
         if flags["snapshot_path"] not in (None, file):
             raise PolicyError([f"{file} and --snapshot {flags['snapshot_path']}: name one file"])
         flags["snapshot_path"] = file
-    return int(run_once(RunOptions.of(**flags | {"dry_run": True}), system_environment()))
+    options, environment = RunOptions.of(**flags | {"dry_run": True}), system_environment()
+    code = run_once(options, environment)
+    if options.cluster.snapshot_path is None and options.policy.policy_path is None:
+        from rebalancer.doctor.release import name_other_policy  # noqa: PLC0415
+
+        client = options.cluster.client(environment, environment.until_signal())
+        state, _ = find_state(options.state, client)
+        loaded = options.policy.load(Registry.installed())
+        name_other_policy(loaded, client, state.memory, environment.err)
+    return int(code)
 
 
 @click.command(

@@ -105,7 +105,7 @@ def find_movers(snapshot: Snapshot, policy: Policy, seen: Seen) -> Iterator[Find
         yield Finding(
             Grade.WARNING,
             f"pods of {count(len(releases), 'release')} of this program: {', '.join(sorted(releases))}",
-            "keep their pods apart by `select`, or remove all but one",
+            "let them share Lease and memory (`sharedState` of the chart) and keep their pods apart by `select`, or remove all but one",
         )
 
 
@@ -160,7 +160,9 @@ def check_cluster(
         or check(
             "podDisruptionBudgets",
             _budgets(snapshot),
-            f"{count(len(snapshot.budgets), 'PodDisruptionBudget')}, each can allow an eviction",
+            f"{count(len(snapshot.budgets), 'PodDisruptionBudget')}, each can allow an eviction"
+            if snapshot.budgets
+            else "there is no PodDisruptionBudget",
         ),
         _unless_missing(snapshot, QUOTAS, "quotas")
         or check(
@@ -361,7 +363,7 @@ def _pods(snapshot: Snapshot, protected: Int32s, budgets: Budgets) -> Iterator[F
     young = int(np.count_nonzero(protected == bits_of("young")))
     if young and not (protected == 0).any():
         yield Finding(
-            Grade.NOTE,
+            Grade.WARNING,
             f"no pod may move yet: {count(young, 'pod')} of {len(snapshot.pods):,} need only be older",
             "wait, or lower `protect.minPodAge` in the policy",
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rebalancer.report.document import Block, Passage
+from rebalancer.report.document import UNBROKEN, Block, Passage
 
 
 class Grade(enum.StrEnum):
@@ -94,7 +94,7 @@ _INDENT = " " * 14
 def format_checks(checks: Sequence[Check]) -> list[Block]:
     """Return all findings for people, check by check, with a summary in the last line.
 
-    A problem that several checks have is written out once.
+    A cause that several findings have is written out once.
     """
     lines: list[Block] = []
     causes: set[str] = set()
@@ -102,7 +102,7 @@ def format_checks(checks: Sequence[Check]) -> list[Block]:
         lines.append(Passage(of.name, style="bold"))
         for finding in of.findings:
             lines += _lines(finding, known=finding.cause in causes)
-            if finding.grade is Grade.PROBLEM and finding.cause:
+            if finding.cause:
                 causes.add(finding.cause)
     return [*lines, "", _sum(checks)]
 
@@ -113,8 +113,7 @@ def _lines(finding: Finding, *, known: bool) -> Iterator[Block]:
     yield Passage(finding.brief if known else finding.message, _INDENT, label=word, style=style)
     if finding.advice:
         yield Passage(finding.advice, f"{_INDENT}-> ", f"{_INDENT}   ")
-    # What is to be copied stands as it is.
-    yield from (f"{_INDENT}   {line}" for line in finding.lines)
+    yield from (Passage(f"{_INDENT}   {line}", width=UNBROKEN) for line in finding.lines)
 
 
 def _sum(checks: Sequence[Check]) -> str:

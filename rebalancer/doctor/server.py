@@ -1,19 +1,19 @@
-"""Checks that need the API server: the installed release and its policy, rights, metrics, the Lease, and the memory."""
+"""Checks that need the API server: rights, metrics, the Lease, and the memory."""
 
 from __future__ import annotations
 
+import json
+import shlex
 import threading
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from io import BytesIO
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 
-from rebalancer.base.errors import ClusterReadError, PolicyError
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more, count
 from rebalancer.doctor.cluster import Started
+from rebalancer.doctor.release import HELM_MAKES_IT, Known, not_known
 from rebalancer.doctor.report import Check, Finding, Grade, check, finding_of, not_judged
 from rebalancer.kube.access import (
     ATTACHMENT_RULES,
@@ -32,286 +32,22 @@ from rebalancer.kube.access import (
     read_user,
 )
 from rebalancer.kube.client import Client
-from rebalancer.kube.config_map import LABEL, ConfigMapStore, Reference
+from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.kube.eviction_requests import LIST_REQUESTS
-from rebalancer.kube.failures import ForbiddenError, NotServedError, name_values
+from rebalancer.kube.failures import name_values
 from rebalancer.kube.lease import Lease, holder_of
 from rebalancer.kube.metrics import UsageSource, read_metrics
+from rebalancer.kube.releases import StarterObject, StarterObjects
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.seldom_read import BUFFER_RULES, NAMESPACE_POLICY_RULES
 from rebalancer.plan.plan import Status
-from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
-from rebalancer.registry import Registry
 from rebalancer.run.context import RunContext
-from rebalancer.run.memory.document import ActingRun, Document, decode
+from rebalancer.run.memory.document import KEY, ActingRun, Document, decode
 from rebalancer.run.memory.remember import group_failures, is_refusal, list_resting
-from rebalancer.run.options import PolicyFlags, StateFlags
-from rebalancer.run.source import UnknownState, find_state
-from rebalancer.wire.kinds import CRON_JOBS, DEPLOYMENTS, METRICS, Resource
-from rebalancer.wire.objects import ListMeta, ObjectMeta
+from rebalancer.run.source import UnknownState
+from rebalancer.wire.kinds import CRON_JOBS, METRICS
 from rebalancer.wire.times import rfc3339
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """What is known of a release."""
-
-    name: str
-    """``namespace/name`` of the object that starts its runs, with its kind; empty if that is not known."""
-    suspended: bool = False
-    schedule: str = ""
-    policy_map: str = ""
-    """``namespace/name`` of the ConfigMap with its policy."""
-    data: Mapping[str, str] = field(default_factory=dict)
-    """The data of that ConfigMap."""
-    flags: PolicyFlags = field(default_factory=PolicyFlags)
-    """The policy flags of its runs."""
-    account: str = ""
-    """The user name of its ServiceAccount; empty if that is not known."""
-    namespace: str | None = None
-    """The only namespace in which its runs move pods."""
-    loaded: LoadedPolicy | None = None
-    """Its policy, as its runs have it; None: it is not known, or not valid."""
-    findings: tuple[Finding, ...] = ()
-    """The problems of the release, and the checks that were not possible."""
-
-    def load(self, flags: PolicyFlags, registry: Registry) -> LoadedPolicy | None:
-        """Return its policy as changed by ``flags``; None if it is not known, or not valid.
-
-        Raises:
-            PolicyError: a flag is wrong.
-        """
-        if self.loaded is None or flags == PolicyFlags():
-            return self.loaded
-        both = replace(
-            flags,
-            settings=(*self.flags.settings, *flags.settings),
-            only=(*self.flags.only, *flags.only),
-            mode=flags.mode or self.flags.mode,
-        )
-        return _load(self.data, self.loaded.source, both, registry)
-
-    def judge(self, judged: LoadedPolicy) -> Check:
-        """Return the check of the release; ``judged``: the policy of the other checks."""
-        return check("release", self._findings(judged), "")
-
-    def _findings(self, judged: LoadedPolicy) -> Iterator[Finding]:
-        if self.name:
-            schedule = f", {self.schedule}" if self.schedule else ""
-            mode = f", mode {self.loaded.policy.mode.value}" if self.loaded else ""
-            policy = f", policy ConfigMap {self.policy_map}" if self.policy_map else ""
-            yield Finding(Grade.OK, f"{self.name}{schedule}{mode}{policy}")
-        if self.suspended:
-            yield Finding(
-                Grade.WARNING,
-                f"{self.name} is suspended: no run starts",
-                "`suspend: false` of the chart lets runs start again; after `kubectl patch` or `kubectl scale`, undo that by kubectl",
-            )
-        yield from self.findings
-        if self.loaded is not None and judged.policy_hash != self.loaded.policy_hash:
-            yield Finding(
-                Grade.NOTE,
-                f"what follows is judged by {judged.source}, which is not the policy of the release",
-                "without --policy and flags that change it, the policy of the release is judged",
-            )
-
-
-def read_release(client: Client, memory: Reference, registry: Registry) -> Release:
-    """Return the release that has this memory.
-
-    Raises:
-        ClusterReadError: the API server gave no answer.
-    """
-    namespace, name = memory[0], memory[1].removesuffix("-memory")
-    unread: list[str] = []
-    starter = _find_starter(client, namespace, name, unread)
-    if starter is None:
-        why = (
-            f"{' and '.join(unread)} may not be listed in namespace {namespace}: whether it is suspended, and its policy, are not known"
-            if unread
-            else f"no CronJob and no Deployment {namespace}/{name} with the label {LABEL}"
-        )
-        return Release("", findings=(Finding(Grade.NOT_JUDGED, why),))
-    known = Release(
-        f"{starter.kind} {namespace}/{name}",
-        starter.suspended,
-        starter.schedule,
-        starter.policy_map and f"{namespace}/{starter.policy_map}",
-        flags=starter.flags,
-        account=f"system:serviceaccount:{namespace}:{starter.account}",
-        namespace=starter.namespace,
-    )
-    return _with_policy(client, known, registry) if known.policy_map else known
-
-
-@dataclass(frozen=True, slots=True)
-class _Starter:
-    kind: str
-    suspended: bool
-    schedule: str
-    policy_map: str
-    flags: PolicyFlags
-    account: str
-    namespace: str | None
-
-
-def _find_starter(client: Client, namespace: str, name: str, unread: list[str]) -> _Starter | None:
-    for kind in (CRON_JOBS, DEPLOYMENTS):
-        try:
-            for one in _list(client, kind, namespace):
-                if one.metadata.name == name:
-                    return one.describe(kind.kind)
-        except NotServedError:
-            continue
-        except ForbiddenError:
-            unread.append(f"{kind.kind}s")
-    return None
-
-
-def _list(client: Client, kind: Resource, namespace: str) -> list[StarterObject]:
-    response = client.get(kind.path(namespace), query={"labelSelector": LABEL})
-    body = client.expect(response, AccessRule.of("list", kind, namespace)).body
-    try:
-        return msgspec.json.decode(body, type=StarterObjects).items or []
-    except (ValueError, RecursionError):
-        raise ClusterReadError(f"what was answered for a list of {kind.plural} is none") from None
-
-
-class _Container(msgspec.Struct):
-    image: str = ""
-    args: tuple[str, ...] | None = None
-
-
-class _Source(msgspec.Struct):
-    name: str = ""
-
-
-class _Volume(msgspec.Struct, rename="camel"):
-    name: str
-    config_map: _Source | None = None
-
-
-class _PodSpec(msgspec.Struct, rename="camel"):
-    service_account_name: str | None = None
-    containers: tuple[_Container, ...] | None = None
-    volumes: tuple[_Volume, ...] | None = None
-
-
-class _Template(msgspec.Struct):
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
-
-
-class _JobSpec(msgspec.Struct):
-    template: _Template = msgspec.field(default_factory=_Template)
-
-
-class _JobTemplate(msgspec.Struct):
-    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    suspend: bool = False
-    schedule: str = ""
-    time_zone: str | None = None
-    job_template: _JobTemplate | None = None
-    replicas: int = 1
-    template: _Template = msgspec.field(default_factory=_Template)
-
-
-class StarterObject(msgspec.Struct):
-    """A CronJob or a Deployment, which may start runs."""
-
-    metadata: ObjectMeta
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-
-    @property
-    def template(self) -> _Template:
-        """The template of its pods."""
-        of_jobs = self.spec.job_template
-        return self.spec.template if of_jobs is None else of_jobs.spec.template
-
-    def describe(self, kind: str) -> _Starter:
-        """Return the properties of the runs that it starts."""
-        spec, template = self.spec, self.template
-        args = tuple(arg for one in template.spec.containers or () for arg in one.args or ())
-        maps = (
-            one.config_map.name
-            for one in template.spec.volumes or ()
-            if one.name == "policy" and one.config_map
-        )
-        zone = f" {spec.time_zone}" if spec.time_zone else ""
-        schedule = f"schedule {spec.schedule}{zone}" if spec.schedule else ""
-        given = _values_of(args, "--namespace")
-        return _Starter(
-            kind,
-            spec.suspend or spec.replicas == 0,
-            schedule,
-            next(maps, ""),
-            _flags_of(args),
-            template.spec.service_account_name or "default",
-            given[-1] if given else None,
-        )
-
-
-class StarterObjects(msgspec.Struct):
-    """A page of a list of them."""
-
-    items: list[StarterObject] | None
-    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
-
-
-def _with_policy(client: Client, known: Release, registry: Registry) -> Release:
-    """Return the release with its policy, or with why that is not known."""
-    where = known.policy_map
-    namespace, _, name = where.partition("/")
-    try:
-        stored = ConfigMapStore(client, namespace, name).read()
-    except ForbiddenError:
-        why = f"its policy is not judged: our account may not get ConfigMap {where}"
-        return replace(known, findings=(Finding(Grade.NOT_JUDGED, why),))
-    if stored is None:
-        why = f"its policy, ConfigMap {where}, does not exist: pods of its runs cannot start"
-        advice = "create it, or correct `existingPolicy` of the chart"
-        return replace(known, findings=(Finding(Grade.PROBLEM, why, advice),))
-    try:
-        loaded = _load(stored.data, f"ConfigMap {where}", known.flags, registry)
-    except PolicyError as error:
-        why = f"its policy is invalid, so that each run ends with exit code 2 ({count(len(error.problems), 'problem')})"
-        advice = "correct the ConfigMap, or the values that it is made from:"
-        return replace(known, findings=(Finding(Grade.PROBLEM, why, advice, error.problems),))
-    return replace(known, loaded=loaded, data=stored.data)
-
-
-def _values_of(args: tuple[str, ...], flag: str) -> tuple[str, ...]:
-    given = (arg.partition("=") for arg in args)
-    return tuple(value for key, _, value in given if key == flag)
-
-
-def _flags_of(args: tuple[str, ...]) -> PolicyFlags:
-    mode = next(reversed(_values_of(args, "--mode")), None)
-    return PolicyFlags(
-        settings=_values_of(args, "--set"), only=_values_of(args, "--strategy"), mode=mode
-    )
-
-
-def _load(
-    data: Mapping[str, str], label: str, flags: PolicyFlags, registry: Registry
-) -> LoadedPolicy:
-    """Load a policy from the files that a pod has of its ConfigMap; messages name these ``label/KEY``.
-
-    Whoever may make a ConfigMap with a public label may have written it: no other file is read for it.
-    """
-    stream = BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for key, text in data.items():
-            if Path(key).name == key:
-                archive.writestr(key, text)
-    with zipfile.ZipFile(stream) as archive:
-        named = replace(flags, policy_path=label)
-        return named.load(registry, directory=zipfile.Path(archive))
-
 
 _SHOWN = 3
 _NOT_ASKED = "the release's Prometheus is not asked from here; --policy FILE names a policy whose Prometheus is asked"
@@ -344,54 +80,6 @@ _cron_jobs = msgspec.json.Decoder(StarterObjects)
 _PAGE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of the release in a cluster before its state is read."""
-
-    state: StateFlags
-    """The Lease and the memory of the release."""
-    unknown: UnknownState | None
-    """Why these are not known; None if they are."""
-    release: Release | None
-    failed: Check
-    """The check of the release where it is not known."""
-
-    def check_release(self, run: RunContext) -> Check:
-        """Return the check of the release, of which ``run`` has the policy that is judged."""
-        return self.failed if self.release is None else self.release.judge(run.loaded)
-
-    def without_policy(self, checks: tuple[Check, ...], *, built_in: bool) -> tuple[Check, ...]:
-        """Return the checks without that of the policy, if there is a release and its policy is not the one that was judged."""
-        if self.release is None or self.release.loaded is not None or not built_in:
-            return checks
-        why = "the policy of the release is not known; the other checks go by the built-in default"
-        return tuple(not_judged(of.name, why) if of.name == "policy" else of for of in checks)
-
-
-def read_known(run: RunContext, client: Client) -> Known:
-    """Return what is known of the release."""
-    state, unknown = find_state(run.state, client)
-    if unknown is not None and not unknown.installed:
-        none = Finding(Grade.OK, "no release is installed here")
-        return Known(state, unknown, None, Check("release", (none,)))
-    if state.memory is None:
-        return Known(state, unknown, None, _not_known("release", unknown))
-    try:
-        release = read_release(client, state.memory, run.rules.registry)
-    except ClusterReadError as error:
-        failed = Check("release", (finding_of(Grade.PROBLEM, str(error)),))
-        return Known(state, unknown, None, failed)
-    return Known(state, unknown, release, _not_known("release", unknown))
-
-
-def _not_known(name: str, unknown: UnknownState | None, after: str = "") -> Check:
-    """Return the check ``name``, which the Lease or the memory of the release would need."""
-    if unknown is None or not unknown.cause:
-        return not_judged(name, f"{unknown or ''}{after}")
-    found = finding_of(Grade.NOT_JUDGED, unknown.cause, before=unknown.why, after=after)
-    return Check(name, (found,))
-
-
 def check_server(
     run: RunContext, client: Client, usage: UsageSource | None, known: Known
 ) -> tuple[tuple[Check, ...], Document | None]:
@@ -399,7 +87,7 @@ def check_server(
 
     ``usage``: the source of measured usage; None if no strategy needs it, or it must not be queried.
     """
-    rights = _ask("rights", lambda: _rights(run, client, usage, known), "")
+    rights = _ask("rights", lambda: _rights(run, client, usage, known), "", failed=Grade.NOT_JUDGED)
     if usage is None and run.rules.needs_usage:
         metrics = not_judged("metrics", _NOT_ASKED)
     else:
@@ -407,12 +95,12 @@ def check_server(
     where, kept, unknown = known.state.lease, known.state.memory, known.unknown
     if where is None:
         why = unknown or UnknownState("only the memory is named")
-        lease = _not_known("lease", why, "; --lease NAMESPACE/NAME names one")
+        lease = not_known("lease", why, "; --lease NAMESPACE/NAME names one")
     else:
         lease = _ask("lease", lambda: _lease(run, client, where), "")
     document = None
     if kept is None:
-        memory = _not_known("memory", unknown, "; --memory NAMESPACE/NAME names one")
+        memory = not_known("memory", unknown, "; --memory NAMESPACE/NAME names one")
     else:
         ok = f"ConfigMap {'/'.join(kept)} is there and can be read"
         document, findings = _read_memory(client, kept)
@@ -421,11 +109,13 @@ def check_server(
     return (known.check_release(run), rights, metrics, lease, memory), document
 
 
-def _ask(name: str, findings: Callable[[], Iterator[Finding]], ok: str) -> Check:
+def _ask(
+    name: str, findings: Callable[[], Iterator[Finding]], ok: str, *, failed: Grade = Grade.PROBLEM
+) -> Check:
     try:
         return check(name, findings(), ok)
     except ClusterReadError as error:
-        return Check(name, (finding_of(Grade.PROBLEM, str(error)),))
+        return Check(name, (finding_of(failed, str(error)),))
 
 
 def _rights(
@@ -568,13 +258,23 @@ def _read_memory(
         return None, (finding_of(Grade.PROBLEM, str(error)),)
     if stored is None:
         why = f"there is no ConfigMap {'/'.join(where)}"
-        advice = "create it, as the chart does: `kubectl create configmap`; runs never create it"
-        return None, (Finding(Grade.PROBLEM, why, advice),)
+        why += ": each run ends with exit code 3, for runs never create it"
+        advice = f"{HELM_MAKES_IT}; if Helm did not make it:"
+        # A tenant may have written these names, in what looks like a release.
+        namespace, name = map(shlex.quote, where)
+        create = f"kubectl --namespace {namespace} create configmap {name}"
+        return None, (Finding(Grade.PROBLEM, why, advice, (create,)),)
     document, flaw = decode(stored.data)
     if flaw is None:
         return document, ()
-    advice = "the next run writes it anew, or remove its data"
-    return document, (Finding(Grade.WARNING, flaw.message, advice),)
+    if not flaw.hour_unknown:
+        advice = "the next run that has something to write writes it without them"
+        return document, (Finding(Grade.WARNING, flaw.message, advice),)
+    text = f"{flaw.message}: each run stands still, since what budgets.perHour allows is not known"
+    patch = json.dumps([{"op": "remove", "path": f"/data/{KEY}"}])
+    remove = f"kubectl --namespace {where[0]} patch configmap {where[1]} --type=json -p '{patch}'"
+    advice = f"to start afresh remove {KEY} from it: the last hour and all cool-downs are forgotten"
+    return None, (Finding(Grade.PROBLEM, text, advice, (remove,)),)
 
 
 def _judge_memory(document: Document | None, now: float) -> Iterator[Finding]:

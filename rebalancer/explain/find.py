@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
@@ -89,7 +90,14 @@ def _similar_pod(snapshot: Snapshot, namespace: str, name: str, known: Collectio
     if not known:
         namespaces = {one.namespace for one in snapshot.classes}
         return f" in namespace {namespace}{did_you_mean(namespace, namespaces, listed=FEW)}"
+    generated = _GENERATED.fullmatch(name)
+    if generated is not None and any(one.startswith(generated[1]) for one in known):
+        return ""  # another pod of the same ReplicaSet is not meant
     return did_you_mean(name, known, show=lambda similar: f"{namespace}/{similar}", listed=FEW)
+
+
+_GENERATED = re.compile(r"(.+-)[bcdfghjklmnpqrstvwxz2456789]{5}")
+"""A name that a ReplicaSet has made: five characters of these are random (apimachinery's ``util/rand``)."""
 
 
 def find_ended(snapshot: Snapshot, text: str) -> tuple[Snapshot, int] | None:

@@ -26,7 +26,7 @@ from rebalancer.kube.events import MoveEvent
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.rendering import Chosen
 from rebalancer.report import words
-from rebalancer.report.document import Block, Passage, Table, join_sections
+from rebalancer.report.document import UNBROKEN, Block, Passage, Table, join_sections
 from rebalancer.report.model import RunReport
 from rebalancer.run.memory.document import ActingRun, Document, MoveRecord
 from rebalancer.snapshot.columns import Int32s
@@ -516,6 +516,7 @@ def gone_data(moved: MovedPod, facts: WorkloadFacts | None) -> dict[str, Any]:
         "reason": moved.why,
         "from": None if record is None else record.node,
         "landed": None if record is None else record.landed or None,
+        "replacement": None if record is None else record.replacement or None,
         "predicted": None if record is None else record.predicted,
         "rulesUnmet": None if facts is None else _count_unmet(facts),
     }
@@ -523,8 +524,9 @@ def gone_data(moved: MovedPod, facts: WorkloadFacts | None) -> dict[str, Any]:
 
 def format_gone(moved: MovedPod, facts: WorkloadFacts | None) -> list[Block]:
     """Return the explanation for people."""
-    sentences = (_what(moved), _why(moved), _was_right(moved, facts), _stop(moved))
-    return [Passage(text, "", "  ", WIDTH) for text in sentences]
+    sentences = (_what(moved), _why(moved), _was_right(moved, facts), _STOP)
+    lines: list[Block] = [Passage(text, "", "  ", WIDTH) for text in sentences]
+    return [*lines, Passage(_stop(moved), "  ", width=UNBROKEN)]
 
 
 def _what(moved: MovedPod) -> str:
@@ -537,7 +539,8 @@ def _what(moved: MovedPod) -> str:
     if not record.landed:
         return f"{text}; where its replacement landed was not seen."
     how = "as predicted" if record.predicted else "not where it was predicted"
-    return f"{text}; its replacement landed on {record.landed}, {how}."
+    named = f" {record.replacement}" if record.replacement else ""
+    return f"{text}; its replacement{named} landed on {record.landed}, {how}."
 
 
 def _why(moved: MovedPod) -> str:
@@ -569,11 +572,11 @@ def _count_unmet(facts: WorkloadFacts) -> int:
     return sum(bool(rule.now.unmet) or rule.now.unsatisfiable is not None for rule in facts.rules)
 
 
+_STOP = "`rebalancer history` shows all moves. To keep the pods of this workload where they are:"
+
+
 def _stop(moved: MovedPod) -> str:
     namespace = moved.ref.partition("/")[0]
     kind, _, name = moved.owner.partition("/")
     what = f"{kind.lower()} {name.rpartition('/')[2]}" if moved.owner else "WORKLOAD"
-    return (
-        f"How to stop it: kubectl --namespace {namespace} annotate {what} rebalancer/evict=false keeps the pods of this"
-        " workload where they are; rebalancer history shows all moves."
-    )
+    return f"kubectl --namespace {namespace} annotate {what} rebalancer/evict=false"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import SimpleQueue
@@ -16,7 +16,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import EVENTS
-from rebalancer.wire.times import unix_seconds
+from rebalancer.wire.times import rfc3339, unix_seconds
 
 if TYPE_CHECKING:
     # Commands that only read events of a file start without the client.
@@ -92,12 +92,6 @@ def list_move_events(client: Client, namespace: str, pod: str) -> list[MoveEvent
         ClusterReadError: they could not be read.
     """
     selector = f"regarding.kind=Pod,regarding.name={pod},reason={REASON}"
-    response = client.get(EVENTS.path(namespace), query={"fieldSelector": selector})
-    rule = AccessRule.of("list", EVENTS, namespace)
-    try:
-        items = msgspec.json.decode(client.expect(response, rule).body, type=_Events).items or ()
-    except (ValueError, RecursionError):
-        raise ClusterReadError("what was answered for a list of events is none") from None
     return [
         MoveEvent(
             f"{one.regarding.namespace}/{one.regarding.name}",
@@ -106,9 +100,41 @@ def list_move_events(client: Client, namespace: str, pod: str) -> list[MoveEvent
             one.related.ref if one.related is not None else "",
             one.note,
         )
-        for one in items
+        for one in _list(client, namespace, selector)
         if one.reporting_controller == CONTROLLER
     ]
+
+
+def list_ends(client: Client, namespace: str, pod: str) -> list[str]:
+    """Return what events say of the end of the pods of this name by others, oldest first: ``TIME REASON, COMPONENT: NOTE``.
+
+    Raises:
+        ClusterReadError: they could not be read.
+    """
+    of_pod = _list(client, namespace, f"regarding.kind=Pod,regarding.name={pod}")
+    said = [one for one in of_pod if one.reason in _ENDS]
+    # What deletes it is written about its controller, with its name or that of its ReplicaSet among the words.
+    of_controllers = {
+        "SuccessfulDelete": {pod},
+        "ScalingReplicaSet": {pod.rpartition("-")[0], "down"},
+    }
+    for reason, words in of_controllers.items():
+        of_reason = _list(client, namespace, f"reason={reason}")
+        said += [one for one in of_reason if words <= set(one.note.split())]
+    return sorted(f"{one.at} {one.reason}, {one.component}: {one.note}" for one in said)
+
+
+_ENDS = ("Killing", "Preempted", "TaintManagerEviction", "Evicted", "Descheduled", "NodeNotReady")
+"""Reasons of events about a pod by the kubelet, the scheduler, the controllers of Kubernetes and the descheduler."""
+
+
+def _list(client: Client, namespace: str, selector: str) -> Sequence[_Event]:
+    response = client.get(EVENTS.path(namespace), query={"fieldSelector": selector})
+    rule = AccessRule.of("list", EVENTS, namespace)
+    try:
+        return msgspec.json.decode(client.expect(response, rule).body, type=_Events).items or ()
+    except (ValueError, RecursionError):
+        raise ClusterReadError("what was answered for a list of events is none") from None
 
 
 class _Reference(msgspec.Struct, frozen=True):
@@ -121,13 +147,29 @@ class _Reference(msgspec.Struct, frozen=True):
         return f"{self.kind}/{self.namespace}/{self.name}"
 
 
+class _Component(msgspec.Struct, frozen=True):
+    component: str = ""
+
+
 class _Event(msgspec.Struct, rename="camel", frozen=True):
     regarding: _Reference = _Reference()
     related: _Reference | None = None
     event_time: str | None = None
+    deprecated_last_timestamp: str | None = None
+    deprecated_source: _Component | None = None
+    reason: str = ""
     reporting_controller: str = ""
     reporting_instance: str = ""
     note: str = ""
+
+    @property
+    def at(self) -> str:
+        return rfc3339(unix_seconds(self.deprecated_last_timestamp or self.event_time))
+
+    @property
+    def component(self) -> str:
+        of_core = self.deprecated_source
+        return self.reporting_controller or (of_core.component if of_core is not None else "")
 
 
 class _Events(msgspec.Struct):

@@ -13,6 +13,9 @@ import msgspec
 NEVER_ALLOWS = "can never allow an eviction"
 """Of a PodDisruptionBudget that allows none even while all of its pods are healthy; in messages of :attr:`Code.PDB`."""
 
+REPLACED_BY = "replaced by "
+"""Before the name of a replacement, in the message of a move that was carried out."""
+
 
 class Code(enum.StrEnum):
     """Why a pod is not moved although a strategy prefers another place. Stable: users alert on the values."""

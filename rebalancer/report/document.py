@@ -22,6 +22,8 @@ from rebalancer.base.plain_text import WIDE, Paint, columns, printable, wrap
 
 UNBOUND = sys.maxsize
 """A width at which no line is broken."""
+UNBROKEN = 0
+"""The width of a passage that no terminal breaks, such as a command."""
 
 FORMS = ("table", *DATA_FORMS, "html", "markdown")
 """The forms of every document; ``table`` is for a terminal."""
@@ -36,6 +38,7 @@ class Passage:
     hanging: str | None = None
     """The indent of the second and later lines; None: the same as ``indent``."""
     width: int = WIDE
+    """Most characters in a line; ``UNBROKEN``: it stays one line, to be copied."""
     label: str = ""
     """A word before the text, within the indent of its first line."""
     style: str = ""
@@ -191,7 +194,9 @@ def _style_of(text: str, *, first: bool) -> str:
 
 
 def _passage(block: Passage, width: int, paint: Paint, *, first: bool) -> Iterator[str]:
-    lines = wrap(block.text, block.indent, block.hanging, width)
+    lines = (
+        wrap(block.text, block.indent, block.hanging, width) if width else [printable(block.whole)]
+    )
     style = block.style or _style_of(block.text, first=first)
     if block.label:
         start = len(_INDENT) + len(block.label)

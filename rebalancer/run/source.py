@@ -418,12 +418,20 @@ class UnknownState:
 
     why: str
     cause: str = ""
-    """The error, if there was one."""
+    """What several checks have in common: the error, or that there are several releases."""
     installed: bool = True
     """False: no release is installed."""
 
     def __str__(self) -> str:
-        return f"{self.why}: {self.cause}" if self.cause else self.why
+        return ": ".join(filter(None, (self.why, self.cause)))
+
+
+def explain_several(memories: Sequence[tuple[str, str]]) -> UnknownState:
+    """Return why nothing is known where there are several releases."""
+    from rebalancer.kube.config_map import list_flags  # noqa: PLC0415
+
+    known = "there are several releases, which do not know of each other (`sharedState` of the chart lets them)"
+    return UnknownState("", f"{known}; choose with {list_flags(memories)}")
 
 
 def find_state(state: StateFlags, client: Client) -> tuple[StateFlags, UnknownState | None]:
@@ -431,7 +439,7 @@ def find_state(state: StateFlags, client: Client) -> tuple[StateFlags, UnknownSt
 
     With it comes why they are not known; None if they are.
     """
-    from rebalancer.kube.config_map import is_memory, lease_of, list_flags, list_memories  # noqa: PLC0415
+    from rebalancer.kube.config_map import is_memory, lease_of, list_memories  # noqa: PLC0415
 
     if (named := state.memory) is not None:
         lease = lease_of(named) if is_memory(named) else None
@@ -443,8 +451,7 @@ def find_state(state: StateFlags, client: Client) -> tuple[StateFlags, UnknownSt
     if not memories:
         return state, UnknownState("no release is installed", installed=False)
     if len(memories) > 1:
-        flags = list_flags(memories)
-        return state, UnknownState(f"there are several releases; choose with {flags}")
+        return state, explain_several(memories)
     (memory,) = memories
     return replace(state, memory=memory, lease=state.lease or lease_of(memory)), None
 

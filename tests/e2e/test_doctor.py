@@ -109,6 +109,10 @@ def test_a_release_that_is_stopped_and_has_an_invalid_policy_is_in_the_way(clust
     assert [one["grade"] for one in found] == ["ok", "warning", "problem"]
     assert "is suspended: no run starts" in found[1]["message"]
     assert found[2]["lines"][0].startswith(f"ConfigMap {NAMESPACE}/{policy}/rebalancer.yaml:3")
+    cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{installed.name}-memory")
+    without = checks(examine(cluster.kubeconfig))
+    assert without["release"]["findings"][0]["message"].startswith("CronJob ")
+    assert (without["memory"]["grade"], without["lease"]["grade"]) == ("problem", "ok")
 
 
 def test_an_account_that_may_only_read_sees_the_rules_to_add(cluster):

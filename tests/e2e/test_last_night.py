@@ -78,7 +78,7 @@ def test_history_and_explain_find_the_memory_and_know_the_pod_that_is_gone(perso
     assert done.code == 0, done.err
     text = " ".join(done.out.split())
     assert text.startswith(f"default/{pod} is gone: a run of kube-rebalancer")
-    assert "its replacement landed on crowd-c, as predicted." in text
+    assert "landed on crowd-c, as predicted." in text
     assert "no rule of Deployment/default/app-00 is unmet now." in text
     doctor = rebalancer("doctor", access).out
     assert f"ConfigMap {'/'.join(MEMORY)} is there" in " ".join(doctor.split())

@@ -18,7 +18,7 @@ from typing import Protocol
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import count
 from rebalancer.base.stop import Stop
-from rebalancer.plan.plan import IN_ORDER, Cause, Method, Move, Outcome, Status
+from rebalancer.plan.plan import IN_ORDER, REPLACED_BY, Cause, Method, Move, Outcome, Status
 from rebalancer.planner.planning import ClusterNow
 from rebalancer.policy.cluster import Safety
 from rebalancer.run.execution.attempt import Actor, Attempt, GangAttempt, RolloutAttempt
@@ -687,7 +687,7 @@ class Executor:
                 Outcome(
                     move,
                     self._outcomes[move.uid].status,
-                    f"replaced by {replacement.name}",
+                    f"{REPLACED_BY}{replacement.name}",
                     landed=replacement.node,
                     predicted=predicted,
                     seconds=round(seconds, 3),

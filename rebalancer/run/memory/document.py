@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from rebalancer.plan.plan import Count, Status, Totals
+from rebalancer.plan.plan import REPLACED_BY, Count, Status, Totals
 from rebalancer.wire.times import LAST_SECOND
 
 VERSION = 1
@@ -145,6 +145,12 @@ class MoveRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """Whether it landed where the move expected it; None while it has not landed."""
 
     @property
+    def replacement(self) -> str:
+        """Name of the pod that took its place, which the message of a move that was carried out has; else empty."""
+        before, _, name = self.message.partition(REPLACED_BY)
+        return name if self.landed and not before else ""
+
+    @property
     def moved(self) -> bool:
         """Whether the pod was moved, or may have been."""
         return self.outcome in _MOVED
@@ -200,6 +206,11 @@ class Flaw:
     message: str
     hour_unknown: bool
     """The evictions of the last hour could not be read: such a document must not be replaced either."""
+
+    def describe(self, config_map: str) -> str:
+        """Return the error with what ends it; ``config_map``: ``namespace/name`` of where the document is."""
+        cure = f"; to start afresh remove {KEY} from ConfigMap {config_map}"
+        return f"{self.message}{cure if self.hour_unknown else '; they are forgotten'}"
 
 
 class _Parts(msgspec.Struct):

@@ -508,14 +508,15 @@ def is_refusal(outcome: str, message: str) -> bool:
 
 
 def describe_result(move: MoveRecord) -> str:
-    """Return the result of a move in words: ``node-c1, as predicted``."""
+    """Return the result of a move in words: ``node-c1, as predicted; its replacement is web-x``."""
     if move.outcome not in _CARRIED_OUT:
         return f"{move.outcome}{f': {move.message}' if move.message else ''}"
     if not move.landed:
         return "not seen yet where"
-    if move.landed == move.node:
-        return f"{move.landed}, where it came from"
-    return f"{move.landed}, {'as predicted' if move.predicted else 'not as predicted'}"
+    how = "as predicted" if move.predicted else "not as predicted"
+    how = "where it came from" if move.landed == move.node else how
+    named = f"; its replacement is {move.replacement}" if move.replacement else ""
+    return f"{move.landed}, {how}{named}"
 
 
 # -- expectations ------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapMissingError, ConfigMapStore
 from rebalancer.plan.plan import Outcome, Pace, Status, Totals, with_moves, with_run
 from rebalancer.run.memory.document import (
-    KEY,
     MAX_PARTS,
     Document,
     NodeCountMemory,
@@ -200,10 +199,10 @@ class MemoryStore:
             self.hour_unknown = f"the memory could not be read: {error}"
             return None
         if flaw is not None and flaw.hour_unknown:
-            self.hour_unknown = f"{flaw.message}; to start afresh remove {KEY} from ConfigMap {self._config_map.name}"
+            self.hour_unknown = flaw.describe(self._config_map.name)
             return None
         self._base, self.document = document, forget_stale(document, self._snapshot)
-        return None if flaw is None else f"{flaw.message}; they are forgotten"
+        return None if flaw is None else flaw.describe(self._config_map.name)
 
     @property
     def totals(self) -> Totals | None:

@@ -173,6 +173,63 @@ def findings(text, name):
     return {(one["grade"], one["message"]): one.get("lines", []) for one in of["findings"]}
 
 
+def test_what_kubectl_has_stopped_is_started_again_by_a_line_to_copy():
+    with third_zone_joined("web") as cluster:
+        cluster.apply(*release_of(suspended=True))
+        _, text = examine(cluster, output="table")
+    command = "kubectl --namespace ops scale deployment mover --replicas=1"
+    assert command in [line.strip() for line in text.splitlines()]
+
+
+def test_a_release_whose_memory_was_deleted_is_still_seen():
+    """Each of its runs ends with an error: it must not look as if there were none."""
+    with third_zone_joined("web") as cluster:
+        cluster.apply(*release_of(args=["--memory=ops/mover-memory", "--lease=ops/mover"]))
+        cluster.delete("ConfigMap", "mover-memory", "ops")
+        code, text = examine(cluster, Grade.PROBLEM)
+    assert code == 11
+    assert messages(text, "release")[0].startswith("Deployment ops/mover, mode observe")
+    assert messages(text, "lease")[0].startswith("Lease ops/mover is there")
+    ((said, lines),) = findings(text, "memory").items()
+    assert said == (
+        "problem",
+        "there is no ConfigMap ops/mover-memory: each run ends with exit code 3, for runs never create it",
+    )
+    assert lines == ["kubectl --namespace ops create configmap mover-memory"]
+
+
+def test_a_name_that_a_tenant_wrote_is_no_part_of_a_command():
+    with third_zone_joined("web") as cluster:
+        cluster.apply(*release_of(args=["--memory=ops/x; rm -rf ~"]))
+        cluster.delete("ConfigMap", "mover-memory", "ops")
+        _, text = examine(cluster)
+    ((_, lines),) = findings(text, "memory").items()
+    assert lines == ["kubectl --namespace ops create configmap 'x; rm -rf ~'"]
+
+
+@pytest.mark.parametrize("kept", ["{garbage", '{"version": 99}', '{"version": 1, "evictions": 7}'])
+def test_a_memory_at_which_runs_stand_still_is_a_problem_with_the_runs_own_cure(kept):
+    with third_zone_joined("web") as cluster:
+        cluster.apply(*release_of(), config_map("mover-memory", **{"memory.json": kept}))
+        code, text = examine(cluster, Grade.PROBLEM)
+    assert code == 11
+    ((said, lines),) = findings(text, "memory").items()
+    assert said[0] == "problem"
+    assert "each run stands still" in said[1]
+    patch = '[{"op": "remove", "path": "/data/memory.json"}]'
+    assert lines == [
+        f"kubectl --namespace ops patch configmap mover-memory --type=json -p '{patch}'"
+    ]
+
+
+def test_a_memory_that_is_wrong_in_parts_is_no_problem():
+    with third_zone_joined("web") as cluster:
+        broken = config_map("mover-memory", **{"memory.json": '{"version": 1, "owners": 7}'})
+        cluster.apply(*release_of(), broken)
+        _, text = examine(cluster)
+    assert grades(text)["memory"] == "warning"
+
+
 def examined(flags=None, denied=(), **release):
     with third_zone_joined("web") as cluster:
         cluster.apply(*release_of(**release))
@@ -214,7 +271,9 @@ def test_a_policy_that_ends_each_run_is_named_with_file_and_line():
 def test_a_policy_that_is_not_there_keeps_pods_from_starting():
     code, text = examined(policy=None)
     assert code == 11
-    assert any("does not exist" in message for message in messages(text, "release"))
+    (of,) = (of for of in json.loads(text)["checks"] if of["check"] == "release")
+    (wrong,) = (one for one in of["findings"] if "does not exist" in one["message"])
+    assert wrong["advice"] == "`helm upgrade` with `--reuse-values` makes it again"
 
 
 def test_a_given_policy_is_judged_and_said_not_to_be_that_of_the_release(tmp_path):
@@ -301,6 +360,8 @@ def test_a_second_map_with_the_label_is_named_with_the_way_to_choose(many):
         assert "several releases" in said
         assert "--memory ops/mover-memory or --memory ops/z0-memory" in said
         assert ("or one of 5 more: kubectl get configmaps -A -l" in said) is (many == 9)
+        _, shown = examine(cluster, output="table")
+        assert shown.count("several releases") == 1
         _, text = examine(cluster, memory=("ops", "mover-memory"))
     assert "Deployment ops/mover, mode observe" in messages(text, "release")[0]
 

@@ -101,7 +101,8 @@ def test_a_pod_that_a_run_has_moved_is_explained_though_it_is_gone(cluster, move
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert text.startswith(f"default/{moved} is gone: a run of kube-rebalancer")
-    assert ("its replacement landed on n-c, as predicted" in text) == (known != "events")
+    assert ("landed on n-c, as predicted" in text) == (known != "events")
+    assert ("its replacement web-" in text) == (known != "events")
     assert "Why: " in text
     assert "anti-affinity" in text
     assert "no rule of Deployment/default/web is unmet now" in text
@@ -121,7 +122,78 @@ def test_a_workload_that_is_gone_too_is_not_judged(cluster, moved):
     assert "Was it right: not judged, since Deployment/default/web has no pods now" in text
 
 
-def test_a_pod_that_nobody_has_moved_is_unknown_as_before(cluster, moved):
-    done = on(cluster, "explain", "pod", "web-of-another-name")
+def event(reason, kind, name, note, component):
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": f"{name}.{reason.lower()}", "namespace": "default"},
+        "eventTime": "2026-11-20T00:34:11.000000Z",
+        "reason": reason,
+        "type": "Normal",
+        "note": note,
+        "reportingController": component,
+        "regarding": {"kind": kind, "namespace": "default", "name": name},
+    }
+
+
+@pytest.mark.parametrize("form", ["pod default/{}", "{}"])
+def test_of_a_pod_that_no_run_moved_it_is_said_so_and_who_ended_it(cluster, moved, form):
+    replica_set = moved.rpartition("-")[0]
+    gone = f"{replica_set}-bcdfg"
+    cluster.apply(
+        event("Killing", "Pod", gone, "Stopping container web", "kubelet"),
+        event("Scheduled", "Pod", gone, "assigned", "default-scheduler"),
+        event("SuccessfulDelete", "ReplicaSet", replica_set, f"Deleted pod: {gone}", "rs"),
+        event("SuccessfulDelete", "ReplicaSet", "other", f"Deleted pod: {gone}0", "rs"),
+    )
+    done = on(cluster, "explain", *form.format(gone).split())
     assert done.returncode == 2
-    assert "there is no such pod" in done.stderr
+    assert "did you mean" not in done.stderr
+    assert (
+        "no run of kube-rebalancer moved a pod of this name, as far as known from Events (kept for about an hour)"
+        " and the memory in ConfigMap ops/mover-memory" in done.stderr
+    )
+    said = [line for line in done.stderr.splitlines() if "an Event says" in line]
+    assert [line.partition("says: ")[2] for line in said] == [
+        "2026-11-20T00:34:11Z Killing, kubelet: Stopping container web",
+        f"2026-11-20T00:34:11Z SuccessfulDelete, rs: Deleted pod: {gone}",
+    ]
+
+
+def test_without_events_and_memory_nothing_is_claimed(cluster):
+    cluster.access.denied.update({("list", "events.events.k8s.io"), ("get", "configmaps")})
+    done = on(cluster, "explain", "pod", "web-of-another-name")
+    assert done.returncode in (2, 3)
+    assert "moved a pod of this name" not in done.stderr
+
+
+def released(cluster):
+    policy = "apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {duplicates: {}}\n"
+    pod = {
+        "metadata": {"labels": {"app": "mover"}},
+        "spec": {
+            "containers": [{"name": "rebalancer", "image": "r"}],
+            "volumes": [{"name": "policy", "configMap": {"name": "mover-policy"}}],
+        },
+    }
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "mover"}}, "template": pod}
+    metadata = {"name": "mover", "namespace": "ops", "labels": LABELS}
+    cluster.apply(
+        {**config_map("mover-policy"), "data": {"rebalancer.yaml": policy}},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec},
+    )
+
+
+@pytest.mark.parametrize("command", ["plan", "explain workload web"])
+def test_that_the_release_has_another_policy_is_said_with_the_command_that_exports_it(
+    cluster, command
+):
+    words = command.split()
+    assert "policy of its own" not in on(cluster, *words).stderr
+    released(cluster)
+    (said,) = (one for one in on(cluster, *words).stderr.splitlines() if "policy of its" in one)
+    assert said.startswith("rebalancer: Deployment ops/mover has a policy of its own")
+    assert said.endswith(
+        "kubectl --namespace ops get configmap mover-policy"
+        " -o 'jsonpath={.data.rebalancer\\.yaml}' > policy.yaml"
+    )

@@ -138,7 +138,9 @@ def test_that_all_pods_are_young_passes_by_itself():
     checks = {
         of.name: of for of in check_cluster(snapshot_of([*NODES, *WEB]), loaded, REGISTRY, 0.0)
     }
-    assert worse_than_notes(checks) == {}
+    # No problem; but nothing moves meanwhile, so that the last line must not say that nothing is in the way.
+    assert worse_than_notes(checks).keys() == {"pods"}
+    assert checks["pods"].grade == "warning"
     said = [finding.message for finding in checks["pods"].findings]
     assert "no pod may move yet: 3 pods of 3 need only be older" in said
 

@@ -11,9 +11,9 @@ AT = 1_800_000_000
 OWNER = "Deployment/shop/till"
 
 
-def record(pod="shop/till-a", outcome="evicted", landed="n2", *, predicted=True):
+def record(pod="shop/till-a", outcome="evicted", landed="n2", *, predicted=True, message=""):
     return MoveRecord(
-        pod, OWNER, "n1", "duplicates", "2 on n1", outcome, landed=landed, predicted=predicted
+        pod, OWNER, "n1", "duplicates", "2 on n1", outcome, message, landed, predicted
     )
 
 
@@ -63,6 +63,7 @@ def test_an_outcome_of_a_newer_program_is_no_error():
     ("move", "says"),
     [
         (record(), "its replacement landed on n2, as predicted."),
+        (record(message="replaced by till-b"), "its replacement till-b landed on n2, as"),
         (record(predicted=False), "its replacement landed on n2, not where it was predicted."),
         (record(landed="", predicted=None), "where its replacement landed was not seen."),
     ],
@@ -70,8 +71,9 @@ def test_an_outcome_of_a_newer_program_is_no_error():
 def test_what_came_of_it_is_said(move, says):
     moved = find_moved("till-a", document((move,)), [])
     assert moved is not None
-    text = " ".join(ReportDocument(format_gone(moved, None), {}).show("table").split())
+    lines = ReportDocument(format_gone(moved, None), {}).show("table", 60).splitlines()
+    assert lines[-1] == "  kubectl --namespace shop annotate deployment till rebalancer/evict=false"
+    text = " ".join(" ".join(lines).split())
     assert says in text
     assert "by mover-1 moved it at 2027-01-15T08:00:00Z off n1" in text
     assert "Why: duplicates: 2 on n1." in text
-    assert "kubectl --namespace shop annotate deployment till rebalancer/evict=false" in text

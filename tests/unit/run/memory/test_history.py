@@ -3,11 +3,12 @@
 import json
 from dataclasses import replace
 
+import msgspec
 import yaml
 
 from rebalancer.commands.history import document_of
 from rebalancer.plan.plan import Status
-from rebalancer.run.memory.document import Document, RunPart, StreakMemory
+from rebalancer.run.memory.document import Document, RunPart, StreakMemory, TermMemory
 from rebalancer.run.memory.remember import remember, with_history
 from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, well
 
@@ -50,6 +51,30 @@ def test_the_last_day_is_in_order_over_all_workloads():
 
 def test_an_empty_memory_says_so():
     assert "Nothing is remembered" in document_of(Document(), NOW).show("table")
+
+
+def test_a_count_that_is_not_known_is_not_printed():
+    document = document_of(Document(), NOW, "the memory could not be understood (x)")
+    said = (
+        "How many evictions the last hour had is not known: the memory could not be understood (x)."
+    )
+    assert " ".join(document.show("table").split()) == said
+    assert json.loads(document.show("json"))["evictionsLastHour"] is None
+
+
+def test_a_term_whose_evictions_were_all_denied_has_no_time_of_a_move():
+    owner = DOCUMENT.owners[WEB]
+    denied = msgspec.structs.replace(owner, terms={TERM: TermMemory(until=int(NOW) + 60, why="no")})
+    text = document_of(Document(owners={WEB: denied}), NOW).show("table")
+    assert f"  {TERM}: 0 moves\n" in text
+    assert "1970" not in text
+
+
+def test_the_replacement_is_named():
+    moved = replace(well(owner=API, pod="api-0"), message="replaced by api-9")
+    document = with_history(Document(), "run", "", [moved], NOW)
+    text = document_of(document, NOW).show("table")
+    assert "n0 -> n1, as predicted; its replacement is api-9" in text
 
 
 def test_json_and_yaml_hold_the_same_with_all_fields():
