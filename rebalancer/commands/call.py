@@ -53,6 +53,9 @@ def _usage_line(error: click.ClickException, name: str) -> str:
     text = text[:1].lower() + text[1:]
     if not isinstance(error, click.UsageError):
         return text
+    given = {} if error.ctx is None else error.ctx.params
+    if "unexpected extra argument" in text and given.get("snapshot_path", "") is None:
+        text += "; a snapshot is named by --snapshot FILE"
     end = "" if text.endswith((".", "?")) else "."
     # Of a flag without its value click does not say which command it is of.
     path = name if error.ctx is None else error.ctx.command_path

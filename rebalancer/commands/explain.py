@@ -306,7 +306,10 @@ def command() -> None:
 _EXPLAINED = takes(
     RunOptions,
     f"{POLICY} {ACCESS} snapshot_path memory output quiet",
-    snapshot_path={"help": "Explain on a snapshot file ('-': standard input), without a cluster."},
+    snapshot_path={
+        "help": "Explain on a snapshot file ('-': standard input), without a cluster.",
+        "argument": False,
+    },
     memory={
         "help": "ConfigMap of run --memory: which owners cool down, and which budgets are used up. Default: that of the chart's"
         " release in the cluster."

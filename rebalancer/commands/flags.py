@@ -300,6 +300,25 @@ for _flag in ("--force", "--ignore-daemonsets", "--delete-emptydir-data"):
     _SAME |= {f"{_flag}=true": _flag, f"{_flag}=false": ""}
 
 
+class _OrArgument(click.Option):
+    """``--snapshot FILE``, for which the argument FILE may be written; click parses both as this flag."""
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
+        """Take the value of the argument, where there is one."""
+        # What is not given is no text, but None or a mark of click's.
+        given: list[Any] = [
+            one for one in map(opts.get, (_FILE, self.name)) if isinstance(one, str)
+        ]
+        if len(set(given)) > 1:
+            raise click.UsageError(f"{given[0]} and --snapshot {given[1]}: name one file", ctx)
+        return super().consume_value(ctx, {**opts, self.name: given[0]} if given else opts)
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Name both ways."""
+        return f"'FILE' / {super().get_error_hint(ctx)}"
+
+
+_FILE = "file"
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 
@@ -425,7 +444,19 @@ def _option(name: str, of: Any, change: Mapping[str, Any]) -> Callable[[Decorate
             more[key] = value
     if one.bare is not None:
         more |= {"is_flag": False, "flag_value": one.bare}
-    return click.option(*(one.names or (f"--{name.replace('_', '-')}",)), name, **more)
+    if one.argument:
+        more |= {"cls": _OrArgument, "help": f"{one.help} The argument FILE means the same."}
+    made = click.option(*(one.names or (f"--{name.replace('_', '-')}",)), name, **more)
+    if not one.argument:
+        return made
+    return with_flags(
+        [
+            click.argument(
+                _FILE, metavar="[FILE]", type=click.Path(), required=False, expose_value=False
+            ),
+            made,
+        ]
+    )
 
 
 def _type_of(one: Flag) -> click.ParamType[Any] | None:

@@ -193,7 +193,7 @@ def run_once(
         "rebalancer run --dry-run",
         "rebalancer run",
         "rebalancer run --yes --policy policy.yaml",
-        "rebalancer run --snapshot cluster.zip -o html > report.html",
+        "rebalancer run cluster.zip -o html > report.html",
     ),
 )
 @takes(RunOptions, f"{POLICY} {ACCESS} dry_run yes {RUN} whole")
@@ -233,7 +233,6 @@ def run_or_ask(options: RunOptions) -> int:
         "rebalancer plan --out plan.json",
     ),
 )
-@click.argument("file", metavar="[FILE]", type=click.Path(), required=False)
 @takes(
     RunOptions,
     f"{POLICY} {ACCESS} dry_run plan_out {RUN} whole",
@@ -241,15 +240,11 @@ def run_or_ask(options: RunOptions) -> int:
     snapshot_path={"help": "Plan on a snapshot file ('-': standard input), without a cluster."},
 )
 @ALL_NAMESPACES
-def plan_command(file: str | None, **flags: Any) -> int:
+def plan_command(**flags: Any) -> int:
     """Plan moves and carry none out.
 
-    The same as run --dry-run. FILE is a snapshot file, the same as --snapshot FILE: no cluster is needed then.
+    The same as run --dry-run.
     """
-    if file is not None:
-        if flags["snapshot_path"] not in (None, file):
-            raise PolicyError([f"{file} and --snapshot {flags['snapshot_path']}: name one file"])
-        flags["snapshot_path"] = file
     return int(run_once(RunOptions.of(**flags | {"dry_run": True}), system_environment()))
 
 
@@ -267,6 +262,7 @@ def plan_command(file: str | None, **flags: Any) -> int:
     RunOptions,
     f"{POLICY} {ACCESS} dry_run yes {RUN} max_age",
     dry_run={"help": "Report only: what is left of the plan now."},
+    snapshot_path={"argument": False},
 )
 @ALL_NAMESPACES
 def apply_command(**flags: Any) -> int:

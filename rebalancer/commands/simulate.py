@@ -60,7 +60,10 @@ class SimulateOptions(Grouped):
 
     policy: PolicyFlags = field(default_factory=PolicyFlags)
     snapshot_path: str = flag(
-        "Snapshot file to begin with ('-': standard input).", "--snapshot", path="any"
+        "Snapshot file to begin with ('-': standard input).",
+        "--snapshot",
+        path="any",
+        argument=True,
     )
     cycles: int = flag(
         "Runs to play, two minutes apart or when there is something to do again; it ends earlier when nothing more will be done.",
@@ -224,10 +227,10 @@ def _not_simulated(policy: Policy) -> Iterator[str]:
     "simulate",
     cls=PanelCommand,
     epilog=examples(
-        "rebalancer simulate --snapshot cluster.zip --cycles 5",
-        "rebalancer simulate --snapshot cluster.zip --remove-node node-a1",
-        "rebalancer simulate --snapshot cluster.zip --lose-zone zone-a --cordon node-b1",
-        "rebalancer simulate --snapshot cluster.zip --lose-zone zone-a -o html > what-if.html",
+        "rebalancer simulate cluster.zip --cycles 5",
+        "rebalancer simulate cluster.zip --remove-node node-a1",
+        "rebalancer simulate cluster.zip --lose-zone zone-a --cordon node-b1",
+        "rebalancer simulate cluster.zip --lose-zone zone-a -o html > what-if.html",
     ),
 )
 @takes(SimulateOptions)

@@ -107,11 +107,6 @@ def test_a_plan_takes_its_file_and_the_flags_of_kubectl(words):
     assert asked.stdout == expected.stdout
 
 
-def test_a_plan_is_of_one_file():
-    asked = CliRunner().invoke(main, ["plan", FILE, "--snapshot", "other.zip"])
-    assert "name one file" in str(asked.exception)
-
-
 def sections(name: str, asked: str = "--help-all") -> dict[str, list[str]]:
     """Return heading -> the flags of a command's help."""
     printed = CliRunner().invoke(main, [*name.split(), asked]).output

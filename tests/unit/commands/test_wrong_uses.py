@@ -4,8 +4,10 @@ import json
 import socket
 import zipfile
 
+import click
 import pytest
 
+from rebalancer.cli import main
 from tests.docs.pages import ROOT
 from tests.unit.commands.called import called
 
@@ -130,6 +132,60 @@ def test_a_wrong_use_is_one_line_that_names_the_help(words, says, command):
     assert done.stderr.startswith(f"rebalancer: {says}")
     assert done.stderr.endswith(f" See {command} --help\n")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan"],
+        ["run"],
+        ["run", "--yes"],
+        ["capacity"],
+        ["doctor"],
+        ["advise"],
+        ["simulate", "--cycles=1"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_reads_a_snapshot_takes_it_as_an_argument(words):
+    by_flag = called(*words, f"--snapshot={EXAMPLE}", "-o", "markdown")
+    assert by_flag.returncode == 0, by_flag.stderr
+    assert called(*words, EXAMPLE, "-o", "markdown") == by_flag
+    assert called(*words, EXAMPLE, f"--snapshot={EXAMPLE}", "-o", "markdown") == by_flag
+    of_two = called(*words, "other.zip", f"--snapshot={EXAMPLE}")
+    assert (of_two.returncode, of_two.stdout) == (2, "")
+    assert f"other.zip and --snapshot {EXAMPLE}: name one file" in of_two.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "hints"),
+    [
+        (["explain", "pod", "web-0", EXAMPLE], True),
+        (["explain", "node", "node-a1", EXAMPLE], True),
+        (["apply", "plan.json", EXAMPLE], True),
+        (["policy", "check", "policy.yaml", EXAMPLE], True),
+        (["policy", "show", EXAMPLE], False),
+        (["plan", "other.zip", EXAMPLE], False),
+        (["explain", "pod", "web-0", EXAMPLE, "--snapshot=other.zip"], False),
+    ],
+)
+def test_where_a_file_may_be_something_else_the_flag_is_named(words, hints):
+    done = called(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"got unexpected extra argument ({EXAMPLE})" in done.stderr
+    assert ("; a snapshot is named by --snapshot FILE." in done.stderr) == hints
+
+
+def test_a_simulation_without_a_file_names_both_ways():
+    assert "missing option 'FILE' / '--snapshot'." in called("simulate").stderr
+
+
+def test_a_file_completes_names_as_the_flag_does():
+    command = main.get_command(click.Context(main), "simulate")
+    assert command is not None
+    context = command.make_context("simulate", [EXAMPLE], resilient_parsing=True)
+    (flag,) = (one for one in command.params if one.name == "cordon")
+    assert [one.value for one in flag.shell_complete(context, "node-a1")] == ["node-a1"]
 
 
 def test_a_file_without_end_is_refused_at_its_beginning():
