@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import click
 
@@ -45,12 +46,22 @@ def migrate(file: str, output: str | None, stdin: BinaryIO, environment: Environ
         write(environment.out, [text])
     else:
         _write(Path(output), text)
-    for note in policy.notes:
-        say(environment.err, str(note))
+    if output is not None or not _are_one(environment.out, environment.err):
+        for note in policy.notes:
+            say(environment.err, str(note))
     if output is not None:
         how = f"`rebalancer plan --policy {output}` shows what it would move"
         say(environment.err, f"rebalancer: {output} is written; {how}")
     return ExitCode.DONE
+
+
+def _are_one(out: TextIO, err: TextIO) -> bool:
+    """Return whether two streams write to the same terminal, pipe or file: the notes are above the policy there."""
+    try:
+        return os.path.sameopenfile(out.fileno(), err.fileno())
+    except (OSError, ValueError):
+        # A stream without a descriptor, or a closed one.
+        return False
 
 
 def _read(file: str, stdin: BinaryIO) -> bytes:
@@ -204,7 +215,7 @@ def _migrate(file: str, output: str | None) -> int:
     FILE ('-': standard input) holds a DeschedulerPolicy (v1alpha2), the ConfigMap with one, or
     the values of the descheduler's chart (also in a HelmRelease or an Application). Other manifests may
     stand beside it.
-    What has no equal here is listed on standard error, and in comments of what is written.
+    What has no equal here is listed in comments of what is written, and on standard error if that is elsewhere.
     """
     return int(migrate(file, output, sys.stdin.buffer, system_environment()))
 
