@@ -164,7 +164,7 @@ def test_every_panel_names_flags_that_there_are():
 def test_an_unknown_command_is_refused():
     done = CliRunner().invoke(main, ["rum"])
     assert done.exit_code == 2
-    assert "No such command 'rum'. Did you mean 'run'?" in done.output
+    assert "No such command 'rum'; did you mean run?" in done.output
 
 
 _NO_EXAMPLE = {

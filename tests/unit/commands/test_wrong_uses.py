@@ -109,6 +109,34 @@ def test_a_damaged_snapshot_is_named_once_and_in_words(member, change, says, tmp
 
 
 @pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["plan", "-o", "JSON"], "'JSON' is not one of 'table', 'wide', 'json',"),
+        (["plan", "-o", "JSON"], "; did you mean json? See rebalancer plan --help"),
+        (["demo", "drift", "zone-bak"], "; did you mean zone-back? See"),
+        (["completion", "bsh"], "; did you mean bash? See"),
+        (
+            ["simulate", EXAMPLE, "--lose-zone=zoneb"],
+            "no node is in this zone; did you mean zone-b?",
+        ),
+        (
+            ["simulate", EXAMPLE, "--lose-zone=x"],
+            "no node is in this zone; known here: zone-a, zone-b, zone-c",
+        ),
+        (
+            ["explain", "node", "c1", f"--snapshot={EXAMPLE}"],
+            "there is no such node; did you mean node-c1?",
+        ),
+    ],
+)
+def test_what_was_meant_is_suggested_in_the_words_of_all_errors(words, says):
+    done = called(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
     ("words", "says", "command"),
     [
         (["plan", "--polcy=x"], "no such option", "rebalancer plan"),
@@ -120,9 +148,21 @@ def test_a_damaged_snapshot_is_named_once_and_in_words(member, change, says, tmp
         (
             ["drain", "--grace-period"],
             "option '--grace-period' requires an argument.",
-            "rebalancer",
+            "rebalancer drain",
         ),
-        (["plann"], "no such command 'plann'. Did you mean 'plan' or 'explain'?", "rebalancer"),
+        (["plan", "-o"], "option '-o' requires an argument.", "rebalancer plan"),
+        (["explain", "pod", "-o"], "option '-o' requires an argument.", "rebalancer explain pod"),
+        (["plann"], "no such command 'plann'; did you mean plan?", "rebalancer"),
+        (["get", "pods"], "no such command 'get'; did you mean explain?", "rebalancer"),
+        (["status"], "no such command 'status'; did you mean doctor?", "rebalancer"),
+        (["xyz"], "no such command 'xyz'.", "rebalancer"),
+        (["policy", "chek"], "no such command 'chek'; did you mean check?", "rebalancer policy"),
+        (
+            ["plan", "--snapsho=x"],
+            "no such option '--snapsho'; did you mean --snapshot?",
+            "rebalancer plan",
+        ),
+        (["plan", "--server"], "no such option '--server'; did you mean --sel", "rebalancer plan"),
         (["demo", "drift"], "missing argument", "rebalancer demo drift"),
     ],
 )
