@@ -22,12 +22,9 @@ def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") 
             complete_var=COMPLETE_VARIABLE,
             standalone_mode=False,
         )
-    except OutputError as error:
-        if error.reader_has_left:
-            return int(ExitCode.DONE)
-        say(sys.stderr, f"rebalancer: {error}")
-        return int(error.exit_code)
     except RebalancerError as error:
+        if isinstance(error, OutputError) and error.reader_has_left:
+            return int(ExitCode.DONE)
         say(sys.stderr, f"rebalancer: {error}")
         return int(error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -67,9 +64,8 @@ def _hint(error: click.UsageError) -> str:
         return f"; did you mean {' or '.join(similar[:2])}?"
     kind = error.param.type if isinstance(error, click.BadParameter) and error.param else None
     if isinstance(kind, click.Choice):
-        return did_you_mean(
-            error.message.partition("'")[2].partition("'")[0], kind.choices, listed=0
-        )
+        typed = error.message.partition("'")[2].partition("'")[0]
+        return did_you_mean(typed, kind.choices, listed=0)
     given = {} if error.ctx is None else error.ctx.params
     if "unexpected extra argument" in error.message and given.get("snapshot_path", "") is None:
         return "; a snapshot is named by --snapshot FILE"

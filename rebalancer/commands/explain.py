@@ -266,25 +266,18 @@ class _Kinds(PanelGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put flags that are before the object behind it, then parse the arguments."""
-        of_objects = [one for command in self.commands.values() for one in command.params]
-        valued = {
-            name for one in of_objects if not getattr(one, "is_flag", True) for name in one.opts
-        }
-        at = 0
-        while args[at:] and args[at].startswith("-") and args[at] not in _HELP:
+        flags, at = self.commands[POD].params, 0
+        valued = {name for one in flags if not getattr(one, "is_flag", True) for name in one.opts}
+        while args[at:] and args[at].startswith("-") and not args[at].startswith(("-h", "--help")):
             at += 1 + (args[at] in valued)
         if 0 < len(args) <= at:
             ctx.fail("Name what to explain: pod, node, workload or code")
-        asks_help = args[at:] and args[at] in _HELP
-        return super().parse_args(ctx, args[at:] if asks_help else [*args[at:], *args[:at]])
+        return super().parse_args(ctx, [*args[at:], *args[:at]])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         return super().resolve_command(ctx, _by_kind(ctx, self.commands, args))
-
-
-_HELP = ("-h", "--help", "--help-all")
 
 
 def _by_kind(ctx: click.Context, commands: Collection[str], args: list[str]) -> list[str]:

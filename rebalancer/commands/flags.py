@@ -301,24 +301,19 @@ for _flag in ("--force", "--ignore-daemonsets", "--delete-emptydir-data"):
 
 
 class _OrArgument(click.Option):
-    """``--snapshot FILE``, for which the argument FILE may be written; click parses both as this flag."""
+    """A flag such as ``--snapshot FILE``, for which the argument FILE may be written."""
 
-    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
-        """Take the value of the argument, where there is one."""
-        # What is not given is no text, but None or a mark of click's.
-        given: list[Any] = [
-            one for one in map(opts.get, (_FILE, self.name)) if isinstance(one, str)
-        ]
-        if len(set(given)) > 1:
-            raise click.UsageError(f"{given[0]} and --snapshot {given[1]}: name one file", ctx)
-        return super().consume_value(ctx, {**opts, self.name: given[0]} if given else opts)
-
-    def get_error_hint(self, ctx: click.Context | None) -> str:
-        """Name both ways."""
-        return f"'FILE' / {super().get_error_hint(ctx)}"
+    def consume_value(self, ctx: click.Context, opts: Any) -> Any:
+        """Take the value of the argument, where there is one: without it there is None, or a mark of click's."""
+        file = opts.get("file")
+        if isinstance(file, str) and (given := opts.setdefault(self.name, file)) != file:
+            raise click.UsageError(f"{file} and {self.opts[0]} {given}: name one file", ctx)
+        return super().consume_value(ctx, opts)
 
 
-_FILE = "file"
+_FILE = click.argument(
+    "file", metavar="[FILE]", type=click.Path(), required=False, expose_value=False
+)
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 
@@ -447,16 +442,7 @@ def _option(name: str, of: Any, change: Mapping[str, Any]) -> Callable[[Decorate
     if one.argument:
         more |= {"cls": _OrArgument, "help": f"{one.help} The argument FILE means the same."}
     made = click.option(*(one.names or (f"--{name.replace('_', '-')}",)), name, **more)
-    if not one.argument:
-        return made
-    return with_flags(
-        [
-            click.argument(
-                _FILE, metavar="[FILE]", type=click.Path(), required=False, expose_value=False
-            ),
-            made,
-        ]
-    )
+    return with_flags([_FILE, made]) if one.argument else made
 
 
 def _type_of(one: Flag) -> click.ParamType[Any] | None:

@@ -60,7 +60,6 @@ def _are_one(out: TextIO, err: TextIO) -> bool:
     try:
         return os.path.sameopenfile(out.fileno(), err.fileno())
     except (OSError, ValueError):
-        # A stream without a descriptor, or a closed one.
         return False
 
 
@@ -96,8 +95,7 @@ def command() -> None:
         "rebalancer policy check policy.yaml --against-cluster",
     ),
 )
-@click.argument("file", metavar="[FILE]", type=click.Path(), required=False)
-@takes(RunOptions, f"{POLICY} {ACCESS}")
+@takes(RunOptions, f"{POLICY} {ACCESS}", policy_path={"argument": True})
 @click.option(
     "--snapshot",
     "snapshot_path",
@@ -109,19 +107,12 @@ def command() -> None:
     is_flag=True,
     help="Also check the policy on the cluster of the kubeconfig.",
 )
-def _check(
-    file: str | None, snapshot_path: str | None, *, against_cluster: bool, **flags: Any
-) -> None:
+def _check(snapshot_path: str | None, *, against_cluster: bool, **flags: Any) -> None:
     """Check a policy, and name all that is wrong with it.
 
     With a snapshot or a cluster it also says how many pods each select matches, which budgets, windows and
     PodDisruptionBudgets never allow anything, and which strategies work against each other or an autoscaler.
-    FILE is the same as --policy FILE.
     """
-    if file is not None:
-        if flags["policy_path"] is not None:
-            raise click.UsageError(f"{file} and --policy {flags['policy_path']}: give one of them")
-        flags["policy_path"] = file
     if against_cluster and snapshot_path is not None:
         raise PolicyError(["--against-cluster and --snapshot: name one of them"])
     options = RunOptions.of(dry_run=True, snapshot_path=snapshot_path, **flags)

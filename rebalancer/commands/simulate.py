@@ -14,21 +14,14 @@ import numpy as np
 from rebalancer.base.environment import Environment, Timings, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.plain_text import FEW, and_more, did_you_mean
-from rebalancer.commands.flags import (
-    examples,
-    takes,
-)
+from rebalancer.commands.flags import examples, takes
 from rebalancer.commands.panels import PanelCommand
 from rebalancer.machines.capacity.scaling import scaling_strategies
 from rebalancer.planner.rules import finished_phases
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
 from rebalancer.report.document import FORMS, ReportDocument
-from rebalancer.run.options import (
-    Grouped,
-    PolicyFlags,
-    flag,
-)
+from rebalancer.run.options import Grouped, PolicyFlags, flag
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.columns import freeze
 from rebalancer.snapshot.load import load_judgeable

@@ -220,10 +220,6 @@ def test_what_is_wrong_before_the_object_is_named(words, says):
     assert says in done.stderr
 
 
-def test_flags_before_a_request_for_help_do_not_keep_it_away():
-    assert called("explain", "-n", "shop", "--help") == called("explain", "--help")
-
-
 @pytest.mark.parametrize("flags", [[], ["-o", "json"], ["--output=yaml"]])
 def test_a_code_by_itself_needs_no_cluster(flags, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", "/nowhere")

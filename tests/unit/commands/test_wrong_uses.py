@@ -204,6 +204,7 @@ def test_a_command_that_reads_a_snapshot_takes_it_as_an_argument(words):
         (["explain", "node", "node-a1", EXAMPLE], True),
         (["apply", "plan.json", EXAMPLE], True),
         (["policy", "check", "policy.yaml", EXAMPLE], True),
+        (["policy", "check", "policy.yaml", EXAMPLE, "--snapshot=other.zip"], False),
         (["policy", "show", EXAMPLE], False),
         (["plan", "other.zip", EXAMPLE], False),
         (["explain", "pod", "web-0", EXAMPLE, "--snapshot=other.zip"], False),
@@ -214,10 +215,6 @@ def test_where_a_file_may_be_something_else_the_flag_is_named(words, hints):
     assert (done.returncode, done.stdout) == (2, "")
     assert f"got unexpected extra argument ({EXAMPLE})" in done.stderr
     assert ("; a snapshot is named by --snapshot FILE." in done.stderr) == hints
-
-
-def test_a_simulation_without_a_file_names_both_ways():
-    assert "missing option 'FILE' / '--snapshot'." in called("simulate").stderr
 
 
 def test_a_file_completes_names_as_the_flag_does():
