@@ -44,23 +44,16 @@ def migrate(file: str, output: str | None, stdin: BinaryIO, environment: Environ
     text = as_file(policy.data, policy.head, known)
     if output is None:
         write(environment.out, [text])
+        if _are_one(environment.out, environment.err):
+            return ExitCode.DONE
     else:
         _write(Path(output), text)
-    if output is not None or not _are_one(environment.out, environment.err):
-        for note in policy.notes:
-            say(environment.err, str(note))
+    for note in policy.notes:
+        say(environment.err, str(note))
     if output is not None:
         how = f"`rebalancer plan --policy {output}` shows what it would move"
         say(environment.err, f"rebalancer: {output} is written; {how}")
     return ExitCode.DONE
-
-
-def _are_one(out: TextIO, err: TextIO) -> bool:
-    """Return whether two streams write to the same terminal, pipe or file: the notes are above the policy there."""
-    try:
-        return os.path.sameopenfile(out.fileno(), err.fileno())
-    except (OSError, ValueError):
-        return False
 
 
 def _read(file: str, stdin: BinaryIO) -> bytes:
@@ -81,6 +74,14 @@ def _write(path: Path, text: str) -> None:
             file.write(text.encode())
     except OSError as error:
         raise PolicyError([f"{path}: cannot be written ({error.strerror})"]) from None
+
+
+def _are_one(out: TextIO, err: TextIO) -> bool:
+    """Return whether two streams write to the same terminal, pipe or file: the notes are above the policy there."""
+    try:
+        return os.path.sameopenfile(out.fileno(), err.fileno())
+    except (OSError, ValueError):
+        return False
 
 
 @click.group("policy", cls=PanelGroup)
