@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rebalancer import __version__
+from rebalancer.base.plain_text import did_you_mean
 from rebalancer.commands.call import call
 from rebalancer.commands.panels import PanelGroup, shows_all
 from rebalancer.core import INTERPRETED, is_compiled
@@ -100,6 +101,10 @@ _ALSO = {
 """What others call a command -> its name here."""
 
 
+_NEAR = {"get": "explain", "describe": "explain", "status": "doctor", "diff": "plan"}
+"""What others call a command -> ours that is suggested, since it answers in another way."""
+
+
 def _with_our_names(args: list[str]) -> list[str]:
     """Return the arguments with our name of a command that other programs call in another way."""
     if args[0] == "help":
@@ -136,10 +141,8 @@ class _Commands(PanelGroup):
         """Find a command. Click's own method suggests only commands that are already imported."""
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
-            from difflib import get_close_matches  # noqa: PLC0415
-
-            similar = " or ".join(repr(each) for each in get_close_matches(name, _COMMANDS))
-            ctx.fail(f"No such command {name!r}.{f' Did you mean {similar}?' if similar else ''}")
+            meant = did_you_mean(_NEAR.get(name, name), _COMMANDS, listed=0)
+            ctx.fail(f"No such command {name!r}{meant}")
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

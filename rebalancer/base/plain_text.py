@@ -129,15 +129,16 @@ _MANY = 1000
 
 
 def closest(word: object, known: Collection[str]) -> str | None:
-    """Return the known name that starts with ``word``, or else the most similar one; None if none is similar.
+    """Return the known name that starts or ends with ``word``, or else the most similar one; None if none is similar.
 
     Of many names only those with the longest common prefix are compared.
     """
     lower = {one.lower(): one for one in sorted(known)}
     written = str(word).lower()
-    begun = [name for name in lower if name.startswith(written)]
-    if len(begun) == 1 and len(written) > 2:
-        return lower[begun[0]]
+    begun = [name for name in lower if name.startswith(written) and len(written) > 2]
+    for near in (begun, [name for name in lower if name.endswith(f"-{written}")]):
+        if len(near) == 1:
+            return lower[near[0]]
     names = list(lower)
     if len(names) > _MANY:
         names = heapq.nlargest(_MANY, names, key=lambda name: _common_prefix(name, written))

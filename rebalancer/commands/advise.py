@@ -58,7 +58,7 @@ from rebalancer.wire.kinds import DEPLOYMENTS, KUBECTL_GET, STATEFUL_SETS
     epilog=examples(
         "rebalancer advise",
         "rebalancer advise --namespace shop --out advice",
-        "rebalancer advise --snapshot cluster.zip -o yaml",
+        "rebalancer advise cluster.zip -o yaml",
     ),
 )
 @takes(

@@ -10,6 +10,7 @@ import click
 from rebalancer.base.early_signals import COMPLETE_VARIABLE
 from rebalancer.base.errors import ExitCode, RebalancerError, StoppedError
 from rebalancer.base.output import OutputError, say, stream_error
+from rebalancer.base.plain_text import did_you_mean
 
 
 def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") -> int:
@@ -21,12 +22,9 @@ def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") 
             complete_var=COMPLETE_VARIABLE,
             standalone_mode=False,
         )
-    except OutputError as error:
-        if error.reader_has_left:
-            return int(ExitCode.DONE)
-        say(sys.stderr, f"rebalancer: {error}")
-        return int(error.exit_code)
     except RebalancerError as error:
+        if isinstance(error, OutputError) and error.reader_has_left:
+            return int(ExitCode.DONE)
         say(sys.stderr, f"rebalancer: {error}")
         return int(error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -48,15 +46,30 @@ def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") 
 
 
 def _usage_line(error: click.ClickException, name: str) -> str:
-    """Return click's message about wrong usage in one line, with a pointer to the help."""
-    text = " ".join(error.format_message().split())
+    """Return click's message about wrong usage in one line, with what may be meant and a pointer to the help."""
+    # click's own hint is in the message that it formats, in other words than all errors of ours.
+    has_hint = getattr(error, "possibilities", None)
+    text = " ".join((error.message if has_hint else error.format_message()).split())
     text = text[:1].lower() + text[1:]
     if not isinstance(error, click.UsageError):
         return text
-    end = "" if text.endswith((".", "?")) else "."
-    # Of a flag without its value click does not say which command it is of.
+    text = f"{text.removesuffix('.')}{_hint(error)}"
     path = name if error.ctx is None else error.ctx.command_path
-    return f"{text}{end} See {path} --help"
+    return f"{text}{'' if text.endswith('?') else '.'} See {path} --help"
+
+
+def _hint(error: click.UsageError) -> str:
+    """Return what may be meant, as the end of a message."""
+    if similar := getattr(error, "possibilities", None):
+        return f"; did you mean {' or '.join(similar[:2])}?"
+    kind = error.param.type if isinstance(error, click.BadParameter) and error.param else None
+    if isinstance(kind, click.Choice):
+        typed = error.message.partition("'")[2].partition("'")[0]
+        return did_you_mean(typed, kind.choices, listed=0)
+    given = {} if error.ctx is None else error.ctx.params
+    if "unexpected extra argument" in error.message and given.get("snapshot_path", "") is None:
+        return "; a snapshot is named by --snapshot FILE"
+    return ""
 
 
 def say_stopped() -> int:

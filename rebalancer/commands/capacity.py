@@ -33,7 +33,7 @@ from rebalancer.snapshot.zones import closed_zones
     cls=PanelCommand,
     epilog=examples(
         "rebalancer capacity",
-        "rebalancer capacity --snapshot cluster.zip -o json",
+        "rebalancer capacity cluster.zip -o json",
         "rebalancer capacity --set capacity.under=70% --set capacity.expander=most-pods",
     ),
 )

@@ -42,7 +42,7 @@ _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
     epilog=examples(
         "rebalancer doctor",
         "rebalancer doctor --policy policy.yaml",
-        "rebalancer doctor --snapshot cluster.zip --fail-on warning",
+        "rebalancer doctor cluster.zip --fail-on warning",
     ),
 )
 @takes(

@@ -76,9 +76,10 @@ EMPTYING = (
 )
 """Flags of ``drain`` and ``replace``."""
 
-NOT_OF_A_RUN: Mapping[str, Mapping[str, str]] = {
+NOT_OF_A_RUN: Mapping[str, Mapping[str, Any]] = {
     "snapshot_path": {
-        "help": "The pre-flight on a snapshot file ('-': standard input), without a cluster."
+        "help": "The pre-flight on a snapshot file ('-': standard input), without a cluster.",
+        "argument": False,
     },
     "lease": {
         "help": "Lease that keeps this and runs apart: this waits for a run to end, and runs do nothing meanwhile. serve keeps"

@@ -291,18 +291,19 @@ class _Kinds(PanelGroup):
     """A group whose commands may be named as kubectl names objects: ``deploy/web``, ``po web-0``, a plain name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put ``-n NAMESPACE`` behind the object that it is of, then parse the arguments."""
-        if len(args) > 1 and args[0] in _NAMESPACE:
-            args = [*args[2:], *args[:2]]
-        return super().parse_args(ctx, args)
+        """Put flags that are before the object behind it, then parse the arguments."""
+        flags, at = self.commands[POD].params, 0
+        valued = {name for one in flags if not getattr(one, "is_flag", True) for name in one.opts}
+        while args[at:] and args[at].startswith("-") and not args[at].startswith(("-h", "--help")):
+            at += 1 + (args[at] in valued)
+        if 0 < len(args) <= at:
+            ctx.fail("Name what to explain: pod, node, workload or code")
+        return super().parse_args(ctx, [*args[at:], *args[:at]])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         return super().resolve_command(ctx, _by_kind(ctx, self.commands, args))
-
-
-_NAMESPACE = ("-n", "--namespace")
 
 
 def _by_kind(ctx: click.Context, commands: Collection[str], args: list[str]) -> list[str]:
@@ -316,25 +317,39 @@ def _by_kind(ctx: click.Context, commands: Collection[str], args: list[str]) -> 
     if not slash and not rest and first != first.lower():
         return ["code", first]  # no name of an object has a capital letter
     if slash or not rest or rest[0].startswith("-"):
-        return [_ANY, *args]
+        # No object has a name with capital letters, and most codes do.
+        return [_ANY if slash or first == first.lower() else "code", *args]
     if kind not in KINDS and closest(first, [*commands, *KINDS]) is not None:
         ctx.fail(f"No such command {first!r}{did_you_mean(first, [*commands, *KINDS])}")
     return [WORKLOAD, f"{first}/{rest[0]}", *rest[1:]]
 
 
-@click.group("explain", cls=_Kinds)
+@click.group(
+    "explain",
+    cls=_Kinds,
+    epilog=examples(
+        "rebalancer explain deploy/web",
+        "rebalancer explain -n shop pod web-0",
+        "rebalancer explain --snapshot cluster.zip node node-a1",
+        "rebalancer explain NoRoom",
+    ),
+)
 def command() -> None:
     """Explain a pod, a node or a workload.
 
     What is seen in it, and what the plan of a dry run does with it; or what a code of a report means. Objects may be
-    named as kubectl names them: explain deploy/web, explain po web-0 -n shop, or by a name that only one of them has.
+    named as kubectl names them, or by a name that only one of them has. Flags of the commands below may be
+    before the object or behind it: -n NAMESPACE, --snapshot FILE.
     """
 
 
 _EXPLAINED = takes(
     RunOptions,
     f"{POLICY} {ACCESS} snapshot_path memory output quiet",
-    snapshot_path={"help": "Explain on a snapshot file ('-': standard input), without a cluster."},
+    snapshot_path={
+        "help": "Explain on a snapshot file ('-': standard input), without a cluster.",
+        "argument": False,
+    },
     memory={
         "help": "ConfigMap of run --memory: which owners cool down, and which budgets are used up. Default: that of the chart's"
         " release in the cluster."

@@ -303,6 +303,20 @@ for _flag in ("--force", "--ignore-daemonsets", "--delete-emptydir-data"):
     _SAME |= {f"{_flag}=true": _flag, f"{_flag}=false": ""}
 
 
+class _OrArgument(click.Option):
+    """A flag such as ``--snapshot FILE``, for which the argument FILE may be written."""
+
+    def consume_value(self, ctx: click.Context, opts: Any) -> Any:
+        """Take the value of the argument, where there is one: without it there is None, or a mark of click's."""
+        file = opts.get("file")
+        if isinstance(file, str) and (given := opts.setdefault(self.name, file)) != file:
+            raise click.UsageError(f"{file} and {self.opts[0]} {given}: name one file", ctx)
+        return super().consume_value(ctx, opts)
+
+
+_FILE = click.argument(
+    "file", metavar="[FILE]", type=click.Path(), required=False, expose_value=False
+)
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 
@@ -428,7 +442,10 @@ def _option(name: str, of: Any, change: Mapping[str, Any]) -> Callable[[Decorate
             more[key] = value
     if one.bare is not None:
         more |= {"is_flag": False, "flag_value": one.bare}
-    return click.option(*(one.names or (f"--{name.replace('_', '-')}",)), name, **more)
+    if one.argument:
+        more |= {"cls": _OrArgument, "help": f"{one.help} The argument FILE means the same."}
+    made = click.option(*(one.names or (f"--{name.replace('_', '-')}",)), name, **more)
+    return with_flags([_FILE, made]) if one.argument else made
 
 
 def _type_of(one: Flag) -> click.ParamType[Any] | None:

@@ -98,6 +98,14 @@ def _show_help(ctx: click.Context, flag: click.Parameter, asked: bool) -> None:
 
 
 class _WithHelp(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. Of a flag without its value click does not say which command it is of."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         option = super().get_help_option(ctx)
         if option is not None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import click
 
@@ -44,6 +45,8 @@ def migrate(file: str, output: str | None, stdin: BinaryIO, environment: Environ
     text = as_file(policy.data, policy.head + "".join(f"# - {one}\n" for one in values), known)
     if output is None:
         write(environment.out, [text])
+        if _are_one(environment.out, environment.err):
+            return ExitCode.DONE
     else:
         _write(Path(output), text)
     for note in (*policy.notes, *values):
@@ -84,6 +87,14 @@ def _write(path: Path, text: str) -> None:
         raise PolicyError([f"{path}: cannot be written ({error.strerror})"]) from None
 
 
+def _are_one(out: TextIO, err: TextIO) -> bool:
+    """Return whether two streams write to the same terminal, pipe or file: the notes are above the policy there."""
+    try:
+        return os.path.sameopenfile(out.fileno(), err.fileno())
+    except (OSError, ValueError):
+        return False
+
+
 @click.group("policy", cls=PanelGroup)
 def command() -> None:
     """Check, show and migrate policies."""
@@ -96,8 +107,7 @@ def command() -> None:
         "rebalancer policy check policy.yaml --against-cluster",
     ),
 )
-@click.argument("file", metavar="[FILE]", type=click.Path(), required=False)
-@takes(RunOptions, f"{POLICY} {ACCESS}")
+@takes(RunOptions, f"{POLICY} {ACCESS}", policy_path={"argument": True})
 @click.option(
     "--snapshot",
     "snapshot_path",
@@ -109,19 +119,12 @@ def command() -> None:
     is_flag=True,
     help="Also check the policy on the cluster of the kubeconfig.",
 )
-def _check(
-    file: str | None, snapshot_path: str | None, *, against_cluster: bool, **flags: Any
-) -> None:
+def _check(snapshot_path: str | None, *, against_cluster: bool, **flags: Any) -> None:
     """Check a policy, and name all that is wrong with it.
 
     With a snapshot or a cluster it also says how many pods each select matches, which budgets, windows and
     PodDisruptionBudgets never allow anything, and which strategies work against each other or an autoscaler.
-    FILE is the same as --policy FILE.
     """
-    if file is not None:
-        if flags["policy_path"] is not None:
-            raise click.UsageError(f"{file} and --policy {flags['policy_path']}: give one of them")
-        flags["policy_path"] = file
     if against_cluster and snapshot_path is not None:
         raise PolicyError(["--against-cluster and --snapshot: name one of them"])
     options = RunOptions.of(dry_run=True, snapshot_path=snapshot_path, **flags)
@@ -215,7 +218,7 @@ def _migrate(file: str, output: str | None) -> int:
     FILE ('-': standard input) holds a DeschedulerPolicy (v1alpha2 or v1alpha1), the ConfigMap with one, or
     the values of the descheduler's chart (also in a HelmRelease or an Application). Other manifests may
     stand beside it.
-    What has no equal here is listed on standard error, and in comments of what is written.
+    What has no equal here is listed in comments of what is written, and on standard error if that is elsewhere.
     """
     return int(migrate(file, output, sys.stdin.buffer, system_environment()))
 

@@ -12,14 +12,14 @@ import os
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from rebalancer.base.environment import Environment, system_environment
-from rebalancer.base.errors import ExitCode, PolicyError
+from rebalancer.base.errors import ExitCode, PolicyError, RebalancerError
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import count
 from rebalancer.commands.flags import (
@@ -194,7 +194,7 @@ def run_once(
         "rebalancer run --dry-run",
         "rebalancer run",
         "rebalancer run --yes --policy policy.yaml",
-        "rebalancer run --snapshot cluster.zip -o html > report.html",
+        "rebalancer run cluster.zip -o html > report.html",
     ),
 )
 @takes(RunOptions, f"{POLICY} {ACCESS} dry_run yes {RUN} whole")
@@ -234,7 +234,6 @@ def run_or_ask(options: RunOptions) -> int:
         "rebalancer plan --out plan.json",
     ),
 )
-@click.argument("file", metavar="[FILE]", type=click.Path(), required=False)
 @takes(
     RunOptions,
     f"{POLICY} {ACCESS} dry_run plan_out {RUN} whole",
@@ -242,24 +241,21 @@ def run_or_ask(options: RunOptions) -> int:
     snapshot_path={"help": "Plan on a snapshot file ('-': standard input), without a cluster."},
 )
 @ALL_NAMESPACES
-def plan_command(file: str | None, **flags: Any) -> int:
+def plan_command(**flags: Any) -> int:
     """Plan moves and carry none out.
 
-    The same as run --dry-run. FILE is a snapshot file, the same as --snapshot FILE: no cluster is needed then.
+    The same as run --dry-run.
     """
-    if file is not None:
-        if flags["snapshot_path"] not in (None, file):
-            raise PolicyError([f"{file} and --snapshot {flags['snapshot_path']}: name one file"])
-        flags["snapshot_path"] = file
     options, environment = RunOptions.of(**flags | {"dry_run": True}), system_environment()
     code = run_once(options, environment)
     if options.cluster.snapshot_path is None and options.policy.policy_path is None:
         from rebalancer.doctor.release import name_other_policy  # noqa: PLC0415
 
-        client = options.cluster.client(environment, environment.until_signal())
-        state, _ = find_state(options.state, client)
-        loaded = options.policy.load(Registry.installed())
-        name_other_policy(loaded, client, state.memory, environment.err)
+        with suppress(RebalancerError):  # The report is written, and the note is not worth an error.
+            client = options.cluster.client(environment, environment.until_signal())
+            state, _ = find_state(options.state, client)
+            loaded = options.policy.load(Registry.installed())
+            name_other_policy(loaded, client, state.memory, environment.err)
     return int(code)
 
 
@@ -277,6 +273,7 @@ def plan_command(file: str | None, **flags: Any) -> int:
     RunOptions,
     f"{POLICY} {ACCESS} dry_run yes {RUN} max_age",
     dry_run={"help": "Report only: what is left of the plan now."},
+    snapshot_path={"argument": False},
 )
 @ALL_NAMESPACES
 def apply_command(**flags: Any) -> int:

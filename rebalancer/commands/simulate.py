@@ -14,21 +14,14 @@ import numpy as np
 from rebalancer.base.environment import Environment, Timings, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.plain_text import FEW, and_more, did_you_mean
-from rebalancer.commands.flags import (
-    examples,
-    takes,
-)
+from rebalancer.commands.flags import examples, takes
 from rebalancer.commands.panels import PanelCommand
 from rebalancer.machines.capacity.scaling import scaling_strategies
 from rebalancer.planner.rules import finished_phases
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
 from rebalancer.report.document import FORMS, ReportDocument
-from rebalancer.run.options import (
-    Grouped,
-    PolicyFlags,
-    flag,
-)
+from rebalancer.run.options import Grouped, PolicyFlags, flag
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.columns import freeze
 from rebalancer.snapshot.load import load_judgeable
@@ -60,7 +53,10 @@ class SimulateOptions(Grouped):
 
     policy: PolicyFlags = field(default_factory=PolicyFlags)
     snapshot_path: str = flag(
-        "Snapshot file to begin with ('-': standard input).", "--snapshot", path="any"
+        "Snapshot file to begin with ('-': standard input).",
+        "--snapshot",
+        path="any",
+        argument=True,
     )
     cycles: int = flag(
         "Runs to play, two minutes apart or when there is something to do again; it ends earlier when nothing more will be done.",
@@ -224,10 +220,10 @@ def _not_simulated(policy: Policy) -> Iterator[str]:
     "simulate",
     cls=PanelCommand,
     epilog=examples(
-        "rebalancer simulate --snapshot cluster.zip --cycles 5",
-        "rebalancer simulate --snapshot cluster.zip --remove-node node-a1",
-        "rebalancer simulate --snapshot cluster.zip --lose-zone zone-a --cordon node-b1",
-        "rebalancer simulate --snapshot cluster.zip --lose-zone zone-a -o html > what-if.html",
+        "rebalancer simulate cluster.zip --cycles 5",
+        "rebalancer simulate cluster.zip --remove-node node-a1",
+        "rebalancer simulate cluster.zip --lose-zone zone-a --cordon node-b1",
+        "rebalancer simulate cluster.zip --lose-zone zone-a -o html > what-if.html",
     ),
 )
 @takes(SimulateOptions)

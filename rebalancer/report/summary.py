@@ -428,10 +428,11 @@ class Summary:
             if now is not None
             else "not scored again"
         )
+        left = f"{count(self.staying_pods, 'pod')} left that should move"
         if report.dry_run:
-            return f"Plan: {count(len(self.moves), 'move')}; {unmet}; {self.staying}."
+            return f"Plan: {count(len(self.moves), 'move')}; {unmet}; {left}."
         done = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
-        return f"Done: {done:,} of {count(len(self.moves), 'move')}; {unmet}; {self.staying}."
+        return f"Done: {done:,} of {count(len(self.moves), 'move')}; {unmet}; {left}."
 
     @property
     def closing(self) -> tuple[str, ...]:

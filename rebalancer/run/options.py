@@ -38,6 +38,8 @@ class Flag:
     choices: tuple[str, ...] = ()
     path: str = ""
     """``any`` path, or one of a ``file``, of one that is ``written``, or of a ``directory``."""
+    argument: bool = False
+    """Whether the argument FILE means the same."""
     least: int | None = None
     """The smallest value of a whole number."""
     bare: str | None = None
@@ -124,6 +126,7 @@ class ClusterFlags:
         "--snapshot",
         default=None,
         path="any",
+        argument=True,
     )
     kubeconfig: str | None = flag(
         "Path to the kubeconfig file. Default: as kubectl; in a pod its ServiceAccount.",

@@ -361,8 +361,8 @@ def lose_zone(objects: Objects, zone: str) -> list[str]:
         of_node = next((labels[key] for key in ZONE_KEYS if key in labels), "")
         zones.setdefault(of_node, []).append(node["metadata"]["name"])
     if not zone or zone not in zones:
-        known = ", ".join(sorted(filter(None, zones))) or "none"
-        raise PolicyError([f"--lose-zone {zone}: no node is in this zone; zones: {known}"])
+        meant = did_you_mean(zone, list(filter(None, zones)))
+        raise PolicyError([f"--lose-zone {zone}: no node is in this zone{meant}"])
     for name in zones[zone]:
         remove_node(objects, name)
     return zones[zone]

@@ -325,7 +325,7 @@ def test_the_command_says_in_words_what_is_left(drifted, run, capsys, tmp_path):
     assert f"Run of plan {path} of {planned['capturedAt']} with policy" in report
     assert "2 evicted, 2 of 2 landed on the predicted node. Every rule holds now." in report
     assert "6 pods > 2 moves planned > 2 left when judged again" in report
-    assert report.endswith("Done: 2 of 2 moves; unmet rules 2 -> 0; 0 pods stay.")
+    assert report.endswith("Done: 2 of 2 moves; unmet rules 2 -> 0; 0 pods left that should move.")
     assert command(["apply", str(path), *flags]) == 0
     report = " ".join(capsys.readouterr().out.split())
     assert "2 gone before. Nothing to do: nothing is left of the plan (2 gone)." in report

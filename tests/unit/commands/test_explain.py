@@ -183,8 +183,56 @@ def test_objects_are_named_as_kubectl_names_them(cluster, words, kind):
 
 
 @pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (["pod", "web-0"], "PodExplanation"),
+        (["deploy/web"], "WorkloadExplanation"),
+        (["n-a"], "NodeExplanation"),
+    ],
+)
+@pytest.mark.parametrize(
+    "before",
+    [
+        ["-o", "json"],
+        ["--set", "protect.minPodAge=0s", "--output=json", "-q"],
+        ["-ojson"],
+    ],
+    ids=" ".join,
+)
+def test_flags_are_taken_before_the_object_as_kubectl_takes_them(cluster, before, words, kind):
+    file = cluster.partition("=")[2]
+    done = called("explain", *before, "--snapshot", file, *words)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["kind"] == kind
+
+
+@pytest.mark.parametrize(
     ("words", "says"),
     [
+        (["--snapshto", "pod", "web-0"], "no such option '--snapshto'"),
+        (["--snapshot", "cluster.zip"], "name what to explain: pod, node, workload or code"),
+        (["-n"], "name what to explain: pod, node, workload or code"),
+    ],
+)
+def test_what_is_wrong_before_the_object_is_named(words, says):
+    done = called("explain", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize("flags", [[], ["-o", "json"], ["--output=yaml"]])
+def test_a_code_by_itself_needs_no_cluster(flags, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    by_name = called("explain", "NoRoom", *flags)
+    assert by_name.returncode == 0
+    assert by_name == called("explain", "code", "NoRoom", *flags)
+    assert "did you mean NoRoom?" in called("explain", "NoRom", *flags).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["10.0.0.7"], "10.0.0.7: there is no pod, node or workload of this name"),
         (["wep"], "there is no pod, node or workload of this name; did you mean Deployment/"),
         (["pdo", "web-0"], "did you mean pod?"),
         (["deploy/shop/web", "-n", "default"], "has a namespace already"),

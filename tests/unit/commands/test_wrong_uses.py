@@ -4,8 +4,10 @@ import json
 import socket
 import zipfile
 
+import click
 import pytest
 
+from rebalancer.cli import main
 from tests.docs.pages import ROOT
 from tests.unit.commands.called import called
 
@@ -107,6 +109,34 @@ def test_a_damaged_snapshot_is_named_once_and_in_words(member, change, says, tmp
 
 
 @pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["plan", "-o", "JSON"], "'JSON' is not one of 'table', 'wide', 'json',"),
+        (["plan", "-o", "JSON"], "; did you mean json? See rebalancer plan --help"),
+        (["demo", "drift", "zone-bak"], "; did you mean zone-back? See"),
+        (["completion", "bsh"], "; did you mean bash? See"),
+        (
+            ["simulate", EXAMPLE, "--lose-zone=zoneb"],
+            "no node is in this zone; did you mean zone-b?",
+        ),
+        (
+            ["simulate", EXAMPLE, "--lose-zone=x"],
+            "no node is in this zone; known here: zone-a, zone-b, zone-c",
+        ),
+        (
+            ["explain", "node", "c1", f"--snapshot={EXAMPLE}"],
+            "there is no such node; did you mean node-c1?",
+        ),
+    ],
+)
+def test_what_was_meant_is_suggested_in_the_words_of_all_errors(words, says):
+    done = called(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
     ("words", "says", "command"),
     [
         (["plan", "--polcy=x"], "no such option", "rebalancer plan"),
@@ -118,9 +148,21 @@ def test_a_damaged_snapshot_is_named_once_and_in_words(member, change, says, tmp
         (
             ["drain", "--grace-period"],
             "option '--grace-period' requires an argument.",
-            "rebalancer",
+            "rebalancer drain",
         ),
-        (["plann"], "no such command 'plann'. Did you mean 'plan' or 'explain'?", "rebalancer"),
+        (["plan", "-o"], "option '-o' requires an argument.", "rebalancer plan"),
+        (["explain", "pod", "-o"], "option '-o' requires an argument.", "rebalancer explain pod"),
+        (["plann"], "no such command 'plann'; did you mean plan?", "rebalancer"),
+        (["get", "pods"], "no such command 'get'; did you mean explain?", "rebalancer"),
+        (["status"], "no such command 'status'; did you mean doctor?", "rebalancer"),
+        (["xyz"], "no such command 'xyz'.", "rebalancer"),
+        (["policy", "chek"], "no such command 'chek'; did you mean check?", "rebalancer policy"),
+        (
+            ["plan", "--snapsho=x"],
+            "no such option '--snapsho'; did you mean --snapshot?",
+            "rebalancer plan",
+        ),
+        (["plan", "--server"], "no such option '--server'; did you mean --sel", "rebalancer plan"),
         (["demo", "drift"], "missing argument", "rebalancer demo drift"),
     ],
 )
@@ -130,6 +172,57 @@ def test_a_wrong_use_is_one_line_that_names_the_help(words, says, command):
     assert done.stderr.startswith(f"rebalancer: {says}")
     assert done.stderr.endswith(f" See {command} --help\n")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan"],
+        ["run"],
+        ["run", "--yes"],
+        ["capacity"],
+        ["doctor"],
+        ["advise"],
+        ["simulate", "--cycles=1"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_reads_a_snapshot_takes_it_as_an_argument(words):
+    by_flag = called(*words, f"--snapshot={EXAMPLE}", "-o", "markdown")
+    assert by_flag.returncode == 0, by_flag.stderr
+    assert called(*words, EXAMPLE, "-o", "markdown") == by_flag
+    assert called(*words, EXAMPLE, f"--snapshot={EXAMPLE}", "-o", "markdown") == by_flag
+    of_two = called(*words, "other.zip", f"--snapshot={EXAMPLE}")
+    assert (of_two.returncode, of_two.stdout) == (2, "")
+    assert f"other.zip and --snapshot {EXAMPLE}: name one file" in of_two.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "hints"),
+    [
+        (["explain", "pod", "web-0", EXAMPLE], True),
+        (["explain", "node", "node-a1", EXAMPLE], True),
+        (["apply", "plan.json", EXAMPLE], True),
+        (["policy", "check", "policy.yaml", EXAMPLE], True),
+        (["policy", "check", "policy.yaml", EXAMPLE, "--snapshot=other.zip"], False),
+        (["policy", "show", EXAMPLE], False),
+        (["plan", "other.zip", EXAMPLE], False),
+        (["explain", "pod", "web-0", EXAMPLE, "--snapshot=other.zip"], False),
+    ],
+)
+def test_where_a_file_may_be_something_else_the_flag_is_named(words, hints):
+    done = called(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"got unexpected extra argument ({EXAMPLE})" in done.stderr
+    assert ("; a snapshot is named by --snapshot FILE." in done.stderr) == hints
+
+
+def test_a_file_completes_names_as_the_flag_does():
+    command = main.get_command(click.Context(main), "simulate")
+    assert command is not None
+    context = command.make_context("simulate", [EXAMPLE], resilient_parsing=True)
+    (flag,) = (one for one in command.params if one.name == "cordon")
+    assert [one.value for one in flag.shell_complete(context, "node-a1")] == ["node-a1"]
 
 
 def test_a_file_without_end_is_refused_at_its_beginning():

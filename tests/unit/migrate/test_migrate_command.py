@@ -1,6 +1,10 @@
 """``policy migrate``: files, standard input, ConfigMaps, directories, exit codes."""
 
+import contextlib
 import json
+import os
+import subprocess
+import sys
 from io import BytesIO, StringIO
 from typing import NamedTuple
 
@@ -73,6 +77,23 @@ def test_the_command_line_does_the_same(source, tmp_path, edit, code):
     written = f"rebalancer: {target} is written; `rebalancer plan --policy {target}` shows what it would move\n"
     assert done.stderr == (f"rebalancer: {expected.stderr}" if code else expected.stderr + written)
     assert (tmp_path / "x").exists() == (code == 0)
+
+
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "pipe"])
+def test_notes_are_printed_once_where_both_streams_end_at_one_place(source, terminal):
+    read, written = os.openpty() if terminal else os.pipe()
+    call = [sys.executable, "-m", "rebalancer", "policy", "migrate", str(source)]
+    process = subprocess.Popen(call, stdout=written, stderr=written)
+    os.close(written)
+    printed = b""
+    # The end of a terminal without a writer is an error.
+    with contextlib.suppress(OSError):
+        while part := os.read(read, 65536):
+            printed += part
+    os.close(read)
+    assert process.wait(60) == 0
+    assert printed.decode().count("RemoveFailedPods: pods") == 1
+    assert "perRun: 7" in printed.decode()
 
 
 def test_standard_input_is_read_and_the_same_bytes_come_out(source):

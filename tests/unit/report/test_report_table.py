@@ -49,7 +49,7 @@ Next
   - 1 pod (PodDisruptionBudget): they can move once their PodDisruptionBudgets
     allow a disruption.
 
-Plan: 1 move; unmet rules 1 -> 0; 3 pods stay.
+Plan: 1 move; unmet rules 1 -> 0; 3 pods left that should move.
 """
 
 
@@ -81,7 +81,7 @@ def test_a_run_reports_what_happened_and_where_the_pod_landed(report):
     )
     assert "\n  shop/web-0" + "evicted".rjust(68) + "\n" in text
     assert "node-a1 -> node-c1 (zone-c); anti-affinity, 1 soft\n" in text
-    assert text.endswith("\nDone: 1 of 1 move; unmet rules 1 -> 0; 0 pods stay.\n")
+    assert text.endswith("\nDone: 1 of 1 move; unmet rules 1 -> 0; 0 pods left that should move.\n")
     wide = as_table(report(moves=[move()], outcomes=[done], now=now), wide=True)
     assert "  node-a1 (zone-a)  node-c1 (zone-c) after 2.1 s, as predicted  evicted" in wide
 

@@ -221,7 +221,7 @@ def test_what_was_measured_was_measured_before_the_edits(tmp_path):
         (["--snapshot=/nowhere.json"], "/nowhere.json"),
         (["--snapshot=/nowhere.json", "--add-node=n9"], "/nowhere.json"),
         (["--remove-node=n9"], "no node of this name"),
-        (["--lose-zone=z"], "--lose-zone z: no node is in this zone; zones: a, b"),
+        (["--lose-zone=z"], "--lose-zone z: no node is in this zone; known here: a, b"),
         (
             ["--lose-zone=b", "--cordon=n-b"],
             "--cordon n-b: the node is gone by --lose-zone b: leave one of the two out",

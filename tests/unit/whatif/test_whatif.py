@@ -149,7 +149,7 @@ def test_a_node_that_cannot_be_understood_is_refused(text, says):
         (lambda o: add_node(o, NodeToAdd("n9", like="n8")), "no node n8; known here: n1"),
         (lambda o: remove_node(o, "n1x"), "no node of this name; did you mean n1?"),
         (lambda o: cordon_node(o, "n9"), "no node of this name"),
-        (lambda o: lose_zone(o, "z"), "no node is in this zone; zones: none"),
+        (lambda o: lose_zone(o, "z"), "no node is in this zone"),
     ],
 )
 def test_what_cannot_be_done_is_said(edit, says):
