@@ -9,7 +9,7 @@ import click
 
 from rebalancer.base.early_signals import COMPLETE_VARIABLE
 from rebalancer.base.errors import ExitCode, RebalancerError, StoppedError
-from rebalancer.base.output import OutputError, say, stream_error
+from rebalancer.base.output import OutputError, say, say_error, stream_error
 
 
 def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") -> int:
@@ -24,13 +24,13 @@ def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") 
     except OutputError as error:
         if error.reader_has_left:
             return int(ExitCode.DONE)
-        say(sys.stderr, f"rebalancer: {error}")
+        say_error(sys.stderr, error)
         return int(error.exit_code)
     except RebalancerError as error:
-        say(sys.stderr, f"rebalancer: {error}")
+        say_error(sys.stderr, error)
         return int(error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
-        say(sys.stdout, error.format_message())
+        say(sys.stdout, *error.format_message().split("\n"))
         return int(ExitCode.USAGE)
     except click.ClickException as error:
         say(sys.stderr, f"rebalancer: {_usage_line(error, name)}")

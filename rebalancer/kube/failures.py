@@ -79,21 +79,19 @@ class ForbiddenError(ClusterReadError):
 
     def __init__(self, missing: Iterable[AccessRule], said: str = "", account: str = "") -> None:
         self.missing = tuple(sorted(set(missing)))
-        listed = "\n".join(f"  {rule.as_yaml()}" for rule in self.missing)
         verbs = "; ".join(str(rule) for rule in self.missing)
-        answer = f"\nThe API server says: {said}" if said else ""
         self.account = account or _account_in(said)
         values = ", ".join(name_values(self.missing))
         # The values of a chart give a person nothing.
         of_chart = values and (not self.account or self.account.startswith(_SERVICE_ACCOUNT))
-        chart = (
-            f"\nIf it is the account of the chart's release, set instead: {values}"
-            if of_chart
-            else ""
-        )
         who = f"our account {self.account}" if self.account else "our account"
         super().__init__(
-            f"forbidden: {who} may not {verbs}.{answer}\nAdd to its role:\n{listed}{chart}"
+            f"forbidden: {who} may not {verbs}.",
+            *[f"The API server says: {said}"] * bool(said),
+            "Add to its role:",
+            *(f"  {rule.as_yaml()}" for rule in self.missing),
+            *[f"If it is the account of the chart's release, set instead: {values}"]
+            * bool(of_chart),
         )
 
 
