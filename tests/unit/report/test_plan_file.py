@@ -53,6 +53,17 @@ def test_json_gives_the_planned_moves(planned, data, tmp_path):
     assert plan.captured_at == planned.snapshot.captured_at
 
 
+@pytest.mark.parametrize(
+    ("key", "first"),
+    [("moves", "[]"), ("policyHash", '"x"'), ("uid", '"x"'), ("somethingNew", "1")],
+)
+def test_a_key_that_is_there_twice_is_refused(data, key, first):
+    text = json.dumps(data | {"somethingNew": 1})
+    twice = text.replace(f'"{key}": ', f'"{key}": {first}, "{key}": ', 1)
+    with pytest.raises(PolicyError, match=f"standard input: {key}: the key is there twice"):
+        read_plan("-", BytesIO(twice.encode()))
+
+
 def test_a_plan_may_be_compressed(data, tmp_path):
     path = tmp_path / "plan.json.gz"
     path.write_bytes(gzip.compress(json.dumps(data).encode()))
