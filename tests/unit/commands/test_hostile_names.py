@@ -17,10 +17,11 @@ from rebalancer.snapshot.store import MANIFEST
 EXAMPLES = Path("docs/examples")
 EVIL = "\x1b[31m\x1b]0;o\x07\r\nFAKE\u202e\u2028<script>alert(1)</script>"
 """Colours, the title of the window, a line end, the direction of writing, another line end, markup."""
-_NAMES = frozenset(
+_WORDS = (
     "name namespace nodeName message reason image claimName volumeName storageClassName priorityClassName provisioner"
-    " providerID uid serviceName driver kubeletVersion nominatedNodeName value".split()
+    " providerID uid serviceName driver kubeletVersion nominatedNodeName value"
 )
+_NAMES = frozenset(_WORDS.split())
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector", "annotations"})
 
 

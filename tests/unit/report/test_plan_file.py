@@ -197,6 +197,15 @@ def test_size_is_bounded(data, monkeypatch):
     assert "jq 'del(.skipped)'" in refusal(data)
 
 
+def test_a_plan_beyond_a_limit_is_refused(data):
+    data["moves"], move = "$", json.dumps(data["moves"][1])
+    text = json.dumps(data).replace('"$"', f"[{', '.join([move] * 100_001)}]")
+    with pytest.raises(PolicyError, match=r"standard input: moves: .*100000"):
+        read_plan("-", BytesIO(text.encode()))
+    with pytest.raises(PolicyError, match="standard input: is larger than 128 MiB"):
+        read_plan("-", BytesIO(b" " * ((128 << 20) + 1)))
+
+
 def test_a_file_that_is_not_there_is_named():
     with pytest.raises(PolicyError, match=r"^/nowhere/plan\.json: cannot be read"):
         read_plan("/nowhere/plan.json", NOTHING)
