@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rebalancer.cli import command
-from rebalancer.snapshot.store import MANIFEST
+from rebalancer.snapshot.store import MANIFEST, json_head
 
 EXAMPLES = Path("docs/examples")
 EVIL = "\x1b[31m\x1b]0;o\x07\r\nFAKE\u202e\u2028<script>alert(1)</script>"
@@ -51,9 +51,8 @@ def _write(example: Path, target: Path) -> dict[str, Any]:
             whole = json.loads(source.read(stored["file"]))
             if stored["kind"] != "PersistentVolume":
                 whole["items"] = _spoil(whole["items"])
-            lines = ",\n".join(map(json.dumps, whole["items"]))
-            head = json.dumps({**whole, "items": 0}, separators=(",", ":")).removesuffix("0}")
-            body = f"{head}[\n{lines}\n]}}\n".encode()
+            lines = b",\n".join(json.dumps(one).encode() for one in whole["items"])
+            body = b"".join((json_head(stored["kind"]), b"\n" * bool(lines), lines, b"\n]}\n"))
             stored["bytes"] = len(body)
             objects[stored["kind"]] = whole["items"]
             file.writestr(stored["file"], body)
