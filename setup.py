@@ -29,6 +29,8 @@ BASELINE = {"x86_64": ["-msse4.2", "-mpopcnt"], "aarch64": []}
 SAME_NUMBERS = ["-ffp-contract=off", "-fno-fast-math"]
 LIMITED_API = "0x030B0000"
 _DESCRIBES = {"sdist", "egg_info", "dist_info"}
+ZIG = "ziglang==0.17.1"
+"""The compiler of the index: the version that releases are made with (image/build-requirements.txt)."""
 MEMORY_VIEWS = "rebalancer.core._memory_views"
 """What Cython writes for arrays, once instead of in every module."""
 
@@ -47,7 +49,7 @@ def main() -> None:
     setup(
         ext_modules=_extensions(_machine(wheel), optional=not wheel),
         options=options,
-        setup_requires=[] if has_compiler else ["ziglang"],
+        setup_requires=[] if has_compiler else [ZIG],
     )
 
 

@@ -42,6 +42,15 @@ class RebalancerError(Exception):
 
     exit_code = ExitCode.BUG
 
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+        """The lines of the message. A line end within one of them is of a foreign name or text."""
+
+    def __format__(self, form: str) -> str:
+        """Return the message as a part of another text, which is one line."""
+        return format(" ".join(line.strip() for line in self.lines), form)
+
 
 class PolicyError(RebalancerError):
     """The policy is invalid. The message lists all problems, each with file, line and key if known."""
@@ -49,7 +58,7 @@ class PolicyError(RebalancerError):
     exit_code = ExitCode.USAGE
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
+        super().__init__(*problems)
         self.problems = tuple(problems)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ExitCode, RebalancerError
-from rebalancer.base.plain_text import WIDTH, printable_lines
+from rebalancer.base.plain_text import WIDTH, printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,10 +124,16 @@ def replace_file(path: Path, data: bytes) -> None:
         os.fsync(stream.fileno())
 
 
-def say(stream: TextIO, text: str) -> None:
-    """Write ``text`` line by line with unprintable characters escaped. Never raises: a failed write is ignored."""
+def say(stream: TextIO, *lines: str) -> None:
+    """Write each text as one line, with unprintable characters escaped. Never raises: a failed write is ignored."""
     with contextlib.suppress(OutputError):
-        write(stream, [f"{printable_lines(text)}\n"])
+        write(stream, [f"{printable(line)}\n" for line in lines])
+
+
+def say_error(stream: TextIO, error: RebalancerError) -> None:
+    """Write each line of an error, as :func:`say` does."""
+    first, *others = error.lines
+    say(stream, f"rebalancer: {first}", *others)
 
 
 def open_closed_streams() -> None:

@@ -50,11 +50,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def printable_lines(text: str) -> str:
-    """Make each line of ``text`` :func:`printable`."""
-    return "\n".join(map(printable, text.split("\n")))
-
-
 def printable_json(text: str) -> str:
     """Escape the unprintable characters in the strings of the JSON ``text``, without a change of its meaning."""
     if text.isascii() and "\x7f" not in text:

@@ -9,7 +9,7 @@ import click
 
 from rebalancer.base.early_signals import COMPLETE_VARIABLE
 from rebalancer.base.errors import ExitCode, RebalancerError, StoppedError
-from rebalancer.base.output import OutputError, say, stream_error
+from rebalancer.base.output import OutputError, say, say_error, stream_error
 from rebalancer.base.plain_text import did_you_mean
 
 
@@ -25,10 +25,10 @@ def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") 
     except RebalancerError as error:
         if isinstance(error, OutputError) and error.reader_has_left:
             return int(ExitCode.DONE)
-        say(sys.stderr, f"rebalancer: {error}")
+        say_error(sys.stderr, error)
         return int(error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
-        say(sys.stdout, error.format_message())
+        say(sys.stdout, *error.format_message().split("\n"))
         return int(ExitCode.USAGE)
     except click.ClickException as error:
         say(sys.stderr, f"rebalancer: {_usage_line(error, name)}")

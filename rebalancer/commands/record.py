@@ -10,7 +10,7 @@ import click
 from rebalancer.base.durations import at_least_a_second
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
-from rebalancer.base.output import say, write
+from rebalancer.base.output import say, say_error, write
 from rebalancer.commands.flags import CLUSTER, REDACT, examples, parse_with
 from rebalancer.commands.panels import PanelCommand
 from rebalancer.fleet.record import Recorded, Retention, hold, record
@@ -48,7 +48,7 @@ def run_record(
                 if every is None:
                     raise
                 failed = True
-                say(environment.err, f"rebalancer: {error}")
+                say_error(environment.err, error)
             if every is None:
                 return ExitCode.DONE
             # Written to: from here on a signal ends the loop, and cuts nothing off.

@@ -251,7 +251,9 @@ def plan_command(**flags: Any) -> int:
     if options.cluster.snapshot_path is None and options.policy.policy_path is None:
         from rebalancer.doctor.release import name_other_policy  # noqa: PLC0415
 
-        with suppress(RebalancerError):  # The report is written, and the note is not worth an error.
+        with suppress(
+            RebalancerError
+        ):  # The report is written, and the note is not worth an error.
             client = options.cluster.client(environment, environment.until_signal())
             state, _ = find_state(options.state, client)
             loaded = options.policy.load(Registry.installed())

@@ -44,6 +44,7 @@ class ProbedTemplate(o.PodTemplate, frozen=True, kw_only=True):
 class RolledSpec(o.WorkloadSpec, frozen=True, kw_only=True):
     """The spec of a Deployment or a StatefulSet."""
 
+    selector: dict[str, Any] | None = None
     template: ProbedTemplate | None = None
     volume_claim_templates: tuple[dict[str, Any], ...] | None = None
 

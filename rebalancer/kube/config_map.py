@@ -249,7 +249,8 @@ def find_memory(client: Client) -> Reference:
         memories = list_memories(client)
     except ForbiddenError as error:
         raise ClusterReadError(
-            f"the memory is searched for by the chart's label: name it with --memory NAMESPACE/NAME, or\n{error}"
+            "the memory is searched for by the chart's label: name it with --memory NAMESPACE/NAME, or",
+            *error.lines,
         ) from error
     if not memories:
         raise ClusterReadError(

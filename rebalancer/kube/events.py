@@ -240,7 +240,7 @@ class EventWriter:
             try:
                 _create(client, *event)
             except ClusterReadError as error:
-                self._failures.append(str(error).splitlines()[0])
+                self._failures.append(error.lines[0])
                 if isinstance(error, ForbiddenError):
                     return  # none of the others will be allowed
             finally:

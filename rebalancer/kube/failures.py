@@ -79,21 +79,21 @@ class ForbiddenError(ClusterReadError):
 
     def __init__(self, missing: Iterable[AccessRule], said: str = "", account: str = "") -> None:
         self.missing = tuple(sorted(set(missing)))
-        listed = "\n".join(f"  {rule.as_yaml()}" for rule in self.missing)
         verbs = "; ".join(str(rule) for rule in self.missing)
-        answer = f"\nThe API server says: {said}" if said else ""
         self.account = account or _account_in(said)
         values = ", ".join(name_values(self.missing))
         # The values of a chart give a person nothing.
         of_chart = values and (not self.account or self.account.startswith(_SERVICE_ACCOUNT))
-        chart = (
-            f"\nThe chart gives this by {values}. If that is set, somebody has changed the role: `helm upgrade` writes it again"
-            if of_chart
-            else ""
-        )
         who = f"our account {self.account}" if self.account else "our account"
         super().__init__(
-            f"forbidden: {who} may not {verbs}.{answer}\nAdd to its role:\n{listed}{chart}"
+            f"forbidden: {who} may not {verbs}.",
+            *[f"The API server says: {said}"] * bool(said),
+            "Add to its role:",
+            *(f"  {rule.as_yaml()}" for rule in self.missing),
+            *[
+                f"The chart gives this by {values}. If that is set, somebody has changed the role: `helm upgrade` writes it again"
+            ]
+            * bool(of_chart),
         )
 
 
@@ -104,8 +104,8 @@ _NO_SUCH_PATH = b"404 page not found"
 class StatusError(ClusterReadError):
     """The server answered with an error other than a missing right; ``status`` is the HTTP status."""
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, status: int, *lines: str) -> None:
+        super().__init__(*lines)
         self.status = status
 
 
@@ -221,8 +221,9 @@ def refusal(status: int, body: bytes, rule: AccessRule, server: str) -> ClusterR
         # The right of the request itself was not looked at.
         return StatusError(
             status,
-            f"forbidden: our account {_account_in(said)} may not act as another one, as --as or `as` of the kubeconfig wants"
-            f" it.\nThe API server says: {said}\nAdd to its role, with resourceNames that limit it:\n"
+            f"forbidden: our account {_account_in(said)} may not act as another one, as --as or `as` of the kubeconfig wants it.",
+            f"The API server says: {said}",
+            "Add to its role, with resourceNames that limit it:",
             '  - {apiGroups: [""], resources: ["users", "groups", "serviceaccounts"], verbs: ["impersonate"]}',
         )
     if status == 403:

@@ -253,5 +253,7 @@ def as_file(data: Mapping[str, Any], head: str, known: Mapping[str, type[Params]
     try:
         load_text(text.encode(), "the migrated policy", known)
     except PolicyError as error:
-        raise RebalancerError(f"{error}\nThis is a bug: please report it with the file") from error
+        raise RebalancerError(
+            *error.lines, "This is a bug: please report it with the file"
+        ) from error
     return text

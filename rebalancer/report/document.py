@@ -10,7 +10,7 @@ import enum
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from itertools import pairwise
 from typing import Any
@@ -129,12 +129,13 @@ class ReportDocument:
         """Return the report in a form, one of ``FORMS``; ``width`` and ``paint`` are a terminal's."""
         if form in DATA_FORMS:
             return data_text(self.data, form)
-        titled = [self.title, *self.blocks] if self.title else self.blocks
+        blocks = [*map(_escape, self.blocks)]
+        titled = [printable(self.title), *blocks] if self.title else blocks
         if form == "markdown":
             return "\n".join(_markdown(titled)).strip() + "\n"
         if form == "html":
             return _html(titled)
-        return "\n".join(_terminal(self.blocks, width, paint)) + "\n"
+        return "\n".join(_terminal(blocks, width, paint)) + "\n"
 
     def print_to(self, environment: Environment, form: str) -> None:
         """Write the report to standard output, in the width of a terminal."""
@@ -142,6 +143,22 @@ class ReportDocument:
         bound = environment.out.isatty() or "COLUMNS" in environment.environ
         text = self.show(form, look.width if bound else UNBOUND, Paint(look.color))
         write(environment.out, [text])
+
+
+def _escape(block: Block) -> Block:
+    """Make each text of a block printable, and so one line: every text of a document goes through this."""
+    match block:
+        case Passage():
+            return replace(block, text=printable(block.text), label=printable(block.label))
+        case Sides():
+            return replace(block, left=printable(block.left), right=printable(block.right))
+        case Details():
+            return Details(printable(block.title), [*map(_escape, block.blocks)])
+        case Table():
+            rows = [[printable(cell) for cell in row] for row in block.rows]
+            notes = {row: [*map(_escape, of)] for row, of in (block.notes or {}).items()}
+            return replace(block, rows=rows, notes=notes)
+    return printable(block)
 
 
 def join_sections(*sections: Iterable[Block]) -> list[Block]:
@@ -177,14 +194,13 @@ def _terminal(
         elif isinstance(block, Table):
             yield from _table_lines(block, width, paint)
         elif isinstance(block, Sides):
-            left, right = printable(block.left), printable(block.right)
-            gap = " " * max(2, width - 2 - len(left) - len(right)) if right else ""
-            yield f"  {paint(left, 'bold')}{gap}{paint(right, block.style)}"
+            gap = (
+                " " * max(2, width - 2 - len(block.left) - len(block.right)) if block.right else ""
+            )
+            yield f"  {paint(block.left, 'bold')}{gap}{paint(block.right, block.style)}"
         else:
             style = _style_of(block, first=first)
-            yield from (
-                paint(part, style) for line in block.split("\n") for part in _fit(line, width)
-            )
+            yield from (paint(part, style) for part in _fit(block, width))
         first = False
 
 
@@ -207,7 +223,6 @@ def _passage(block: Passage, width: int, paint: Paint, *, first: bool) -> Iterat
 
 def _fit(line: str, width: int) -> list[str]:
     """Return a line as it is, or on several lines that are a little further right from the second one on."""
-    line = printable(line)
     if len(line) <= width:
         return [line]
     text = line.lstrip(" ")
@@ -246,15 +261,13 @@ def _fitted_rows(table: Table, width: int, paint: Paint) -> _Rows:
     from rich.text import Text  # noqa: PLC0415
 
     heads, rows = table.parts
-    first = max(len(printable(row[0])) for row in rows)
+    first = max(len(row[0]) for row in rows)
     grid = Grid(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
     for index, head in enumerate(heads):
         least = first if index == 0 else None
         grid.add_column(Text(head), header_style="dim", no_wrap=index == 0, min_width=least)
     for number, row in enumerate(rows, 1):
-        grid.add_row(
-            *(Text(printable(cell)) for cell in row), style=_row_style(table, number) or None
-        )
+        grid.add_row(*map(Text, row), style=_row_style(table, number) or None)
     stream = StringIO()
     console = Console(
         file=stream,
@@ -272,10 +285,9 @@ def _fitted_rows(table: Table, width: int, paint: Paint) -> _Rows:
 
 
 def _cut_rows(table: Table, width: int, paint: Paint) -> _Rows:
-    rows = [[printable(cell) for cell in row] for row in table.rows]
-    starts = columns([row[:-1] for row in rows], table.indent, table.left)
+    starts = columns([row[:-1] for row in table.rows], table.indent, table.left)
     widest = max(map(len, starts))
-    for number, (start, row) in enumerate(zip(starts, rows, strict=True)):
+    for number, (start, row) in enumerate(zip(starts, table.rows, strict=True)):
         room, text = max(width - widest - 2, _LEAST), row[-1]
         text = text if len(text) <= room else f"{text[: room - 3]}..."
         yield [paint(f"{start:<{widest}}  {text}".rstrip(), _row_style(table, number))]
@@ -310,7 +322,7 @@ def _flat(blocks: Iterable[Block]) -> list[_Part]:
         if text.strip():
             above = [one for one in above if one < indent] + [indent] * (indent > 0)
             short = isinstance(block, str) or block.style not in ("", "dim")
-            line = printable(" ".join(text.split())).removeprefix("- ")
+            line = " ".join(text.split()).removeprefix("- ")
             flat.append(_Line(len(above), line, short))
     return flat
 

@@ -6,9 +6,11 @@ may delete what no move needs (``jq 'del(.skipped)'``).
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -194,7 +196,9 @@ def read_plan(path: str, stdin: BinaryIO) -> ReviewedPlan:
     try:
         decode = _decoder(raw)
         _check_kind(decode(_Head))
-        return _plan(name, decode(_File))
+        file = decode(_File)
+        _check_keys(raw)
+        return _plan(name, file)
     except _WrongError as error:
         raise PolicyError([f"{name}: {error}"]) from None
     except msgspec.ValidationError as error:
@@ -244,6 +248,18 @@ def _decoder(raw: bytes) -> Callable[[type[Any]], Any]:
     if not text.startswith((b"{", b"[")):
         raise _WrongError(f"is no JSON, as plans are; {_ANEW}")
     return lambda kind: msgspec.json.decode(text, type=kind)
+
+
+def _check_keys(text: bytes) -> None:
+    """Check that no object has a key twice: the decoder takes the last value, a reviewer may have read the first."""
+    # Numbers stay text: Python refuses to convert very long ones.
+    json.loads(text, object_pairs_hook=_require_once, parse_int=str)
+
+
+def _require_once(pairs: list[tuple[str, Any]]) -> None:
+    keys = Counter(key for key, _ in pairs)
+    if len(keys) < len(pairs):
+        raise _WrongError(f"{keys.most_common(1)[0][0]}: the key is there twice")
 
 
 # -- data to plan ----------------------------------------------------------------------------------

@@ -447,7 +447,7 @@ def find_state(state: StateFlags, client: Client) -> tuple[StateFlags, UnknownSt
     try:
         memories = list_memories(client)
     except ClusterReadError as error:
-        return state, UnknownState("the release was not looked for", str(error).splitlines()[0])
+        return state, UnknownState("the release was not looked for", error.lines[0])
     if not memories:
         return state, UnknownState("no release is installed", installed=False)
     if len(memories) > 1:

@@ -128,9 +128,7 @@ class Leading:
             if is_final(error) and not self._follows():
                 raise
             if self._stop.reason() is None:
-                health.lease_flaw = (
-                    f"the Lease {namespace}/{name} cannot be had: {str(error).splitlines()[0]}"
-                )
+                health.lease_flaw = f"the Lease {namespace}/{name} cannot be had: {error.lines[0]}"
                 say(err, f"rebalancer: {error}; it is tried again")
             self._stop.wait(_TRY_AGAIN)
             return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from rebalancer.base.plain_text import count, printable, printable_lines
+from rebalancer.base.plain_text import count, printable
 from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class LivePage:
         if not self._failed:
             self._failing_since = now
         self._failed += 1
-        failure = printable_lines(why)
+        failure = printable(why)
         words = f"Run {self._number + 1}, {rfc3339(now)}: failed, exit code {int(code)}: {failure}"
         self._add(KeptRun(self._number + 1, now, words, failure=failure))
 

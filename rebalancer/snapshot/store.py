@@ -7,7 +7,8 @@ is a snapshot file, too; its annotations may contain the manifest.
 
 Omitted, since nothing reads it and it may contain secrets: ``managedFields``; annotations but those that are read
 (``rebalancer.wire.annotations``); of all containers the command, its arguments, the environment, probes and hooks; and
-the messages of containers that ended (``lastState``, and ``message`` of their state), and of Events. For containers and their
+the messages of containers that ended (``lastState``, and ``message`` of their state), and of Events. Of StorageClasses,
+PersistentVolumes and volumes of pods only what is read is kept: no parameters, mount options or attributes. For containers and their
 statuses, the kept fields are listed here, as in ``stored.proto``: new fields of Kubernetes are omitted until they are read.
 """
 
@@ -27,7 +28,7 @@ from msgspec import Raw
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.output import create_file
-from rebalancer.wire import kinds
+from rebalancer.wire import kinds, objects
 from rebalancer.wire.annotations import is_read
 from rebalancer.wire.kinds import WORKLOADS
 from rebalancer.wire.lists import JsonDecoder
@@ -293,6 +294,10 @@ def slim(kind: str, item: bytes | Raw) -> bytes:
         _slim_workload_spec(fields)
     elif kind in WORKLOADS:
         _edit_field(fields, "spec", _slim_workload_spec)
+    elif kind == "StorageClass":
+        _keep_read(fields, objects.StorageClass)
+    elif kind == "PersistentVolume":
+        _edit_field(fields, "spec", _slim_persistent_volume)
     elif kind == kinds.EVENTS.kind:
         for text in ("note", "message"):
             fields.pop(text, None)
@@ -449,11 +454,22 @@ def _slim_workload_spec(fields: _Fields) -> None:
 def _slim_pod_spec(fields: _Fields) -> None:
     for name, of in _CONTAINERS.items():
         _keep(fields, name, of)
-    if b'"ephemeral"' in bytes(fields.get("volumes", b"")):
-        _edit_items(fields, "volumes", _slim_volume)
+    _edit_items(fields, "volumes", _slim_volume)
+
+
+def _keep_read(fields: _Fields, of: type[msgspec.Struct]) -> None:
+    """Keep only the fields that are read of an object, or of a part of it."""
+    for name in fields.keys() - {field.encode_name for field in msgspec.structs.fields(of)}:
+        del fields[name]
+
+
+def _slim_persistent_volume(fields: _Fields) -> None:
+    _keep_read(fields, objects.PersistentVolumeSpec)
+    _edit_field(fields, "csi", lambda source: _keep_read(source, objects.CSISource))
 
 
 def _slim_volume(fields: _Fields) -> None:
+    _keep_read(fields, objects.Volume)
     _edit_field(fields, "ephemeral", lambda of: _edit_field(of, "volumeClaimTemplate", _slim_claim))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from rebalancer.wire.objects import NodeSelector, ObjectMeta
+from rebalancer.wire.objects import Int64, NodeSelector, ObjectMeta
 
 
 class _Wire(Struct, rename="camel", frozen=True, kw_only=True, gc=False):
@@ -39,7 +39,7 @@ class ExactRequest(_Wire, frozen=True):
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] | None = None
     allocation_mode: str = ""
-    count: int = 0
+    count: Int64 = 0
     admin_access: bool | None = None
     tolerations: tuple[DeviceToleration, ...] | None = None
     capacity: Any = None
@@ -134,7 +134,7 @@ class DeviceTaint(_Wire, frozen=True):
 class DeviceAttribute(_Wire, frozen=True):
     """One value of a device. If no field is set, its type is newer than this model, such as a list."""
 
-    int_value: int | None = msgspec.field(default=None, name="int")
+    int_value: Int64 | None = msgspec.field(default=None, name="int")
     bool_value: bool | None = msgspec.field(default=None, name="bool")
     string_value: str | None = msgspec.field(default=None, name="string")
     version_value: str | None = msgspec.field(default=None, name="version")
@@ -163,8 +163,8 @@ class Device(_Wire, frozen=True):
 
 class ResourcePool(_Wire, frozen=True):
     name: str = ""
-    generation: int = 0
-    resource_slice_count: int = 0
+    generation: Int64 = 0
+    resource_slice_count: Int64 = 0
 
 
 class ResourceSliceSpec(_Wire, frozen=True):

@@ -7,12 +7,15 @@ in camelCase on the wire. Everything is optional, since a file may contain less 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct
 
 Labels = dict[str, str]
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Numbers as the API has them: an API server refuses larger ones, and so are they refused in a file."""
 DEFAULT_SCHEDULER = "default-scheduler"
 """The value that the API server writes into an empty ``spec.schedulerName``."""
 
@@ -47,7 +50,7 @@ class NodeSelector(_Wire, frozen=True):
 
 
 class PreferredSchedulingTerm(_Wire, frozen=True):
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
@@ -70,7 +73,7 @@ class PodAffinityTerm(_Wire, frozen=True):
 
 
 class WeightedPodAffinityTerm(_Wire, frozen=True):
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
@@ -96,15 +99,15 @@ class Toleration(_Wire, frozen=True):
     operator: str = ""
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
+    toleration_seconds: Int64 | None = None
 
 
 class TopologySpreadConstraint(_Wire, frozen=True):
-    max_skew: int = 1
+    max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: tuple[str, ...] | None = None
@@ -116,7 +119,7 @@ class ResourceRequirements(_Wire, frozen=True):
 
 
 class ContainerPort(_Wire, frozen=True):
-    host_port: int = 0
+    host_port: Int32 = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = "TCP"
 
@@ -241,7 +244,7 @@ class SchedulingGroup(_Wire, frozen=True):
 
 
 class GangPolicy(_Wire, frozen=True):
-    min_count: int = 0
+    min_count: Int32 = 0
 
 
 class GroupSchedulingPolicy(_Wire, frozen=True):
@@ -257,8 +260,8 @@ class PodGroupSpec(_Wire, frozen=True):
     parent_composite_pod_group_name: str | None = None
     disruption_mode: str | dict[str, Any] | None = None
     """``Pod`` or ``PodGroup`` in 1.36; from 1.37 on ``single`` or ``all`` with an empty object."""
-    min_member: int | None = None
-    min_task_member: dict[str, int] | None = None
+    min_member: Int32 | None = None
+    min_task_member: dict[str, Int32] | None = None
     """Task of a Volcano Job -> how many of its pods have to run."""
     sub_group_policy: tuple[Any, ...] | None = None
     """Volcano's parts of a PodGroup, each with a number of its own; ``sub_groups``: KAI's."""
@@ -290,7 +293,7 @@ class EvictionResponder(_Wire, frozen=True):
     """A component that ends a pod on an EvictionRequest (KEP-4563); the highest priority comes first."""
 
     name: str = ""
-    priority: int | None = None
+    priority: Int32 | None = None
 
 
 class PodResourceClaim(_Wire, frozen=True, omit_defaults=True):
@@ -314,7 +317,7 @@ class SchedulingSpec(_Wire, frozen=True):
     init_containers: tuple[Container, ...] | None = None
     overhead: dict[str, str | int | float] | None = None
     resources: ResourceRequirements | None = None
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str | None = None
     scheduler_name: str = DEFAULT_SCHEDULER
     host_network: bool = False
@@ -324,7 +327,7 @@ class SchedulingSpec(_Wire, frozen=True):
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
     volumes: tuple[Volume, ...] | None = None
-    termination_grace_period_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
     restart_policy: str = "Always"
     os: PodOS | None = None
     eviction_responders: tuple[EvictionResponder, ...] | None = None
@@ -373,7 +376,7 @@ class ObjectMeta(_Wire, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: Labels | None = None
@@ -403,7 +406,7 @@ class NodeSpec(_Wire, frozen=True):
 
 class ContainerImage(_Wire, frozen=True):
     names: tuple[str, ...] | None = None
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class NodeInfo(_Wire, frozen=True):
@@ -458,8 +461,8 @@ class CapacityBufferSpec(_Wire, frozen=True):
     provisioning_strategy: str | None = None
     pod_template_ref: BufferReference | None = None
     scalable_ref: BufferReference | None = None
-    replicas: int | None = None
-    percentage: int | None = None
+    replicas: Int32 | None = None
+    percentage: Int32 | None = None
     limits: dict[str, str | int | float] | None = None
 
 
@@ -511,7 +514,7 @@ class NodePoolDisruption(_Wire, frozen=True):
 
 
 class NodePoolSpec(_Wire, frozen=True):
-    replicas: int | None = None
+    replicas: Int32 | None = None
     disruption: NodePoolDisruption = NodePoolDisruption()
 
 
@@ -528,9 +531,9 @@ class NodePool(_Wire, frozen=True):
 
 
 class RollingUpdate(_Wire, frozen=True):
-    partition: int | None = None
-    max_surge: int | str | None = None
-    max_unavailable: int | str | None = None
+    partition: Int32 | None = None
+    max_surge: Int32 | str | None = None
+    max_unavailable: Int32 | str | None = None
 
 
 class UpdateStrategy(_Wire, frozen=True):
@@ -541,16 +544,16 @@ class UpdateStrategy(_Wire, frozen=True):
 class WorkloadSpec(_Wire, frozen=True):
     """The fields in use of the spec of ReplicaSet, Deployment, StatefulSet, ReplicationController and Job."""
 
-    replicas: int | None = None
-    parallelism: int | None = None
-    completions: int | None = None
+    replicas: Int32 | None = None
+    parallelism: Int32 | None = None
+    completions: Int32 | None = None
     selector: Any = None
     template: PodTemplate | None = None
     paused: bool = False
     pod_replacement_policy: str | None = None
     pod_failure_policy: Any = None
-    backoff_limit: int | None = None
-    backoff_limit_per_index: int | None = None
+    backoff_limit: Int32 | None = None
+    backoff_limit_per_index: Int32 | None = None
     update_strategy: UpdateStrategy | None = None
     """The strategy of a StatefulSet."""
     strategy: UpdateStrategy | None = None
@@ -558,14 +561,14 @@ class WorkloadSpec(_Wire, frozen=True):
 
 
 class WorkloadStatus(_Wire, frozen=True):
-    replicas: int = 0
-    ready_replicas: int = 0
-    updated_replicas: int | None = None
-    available_replicas: int = 0
-    failed: int = 0
-    succeeded: int = 0
+    replicas: Int32 = 0
+    ready_replicas: Int32 = 0
+    updated_replicas: Int32 | None = None
+    available_replicas: Int32 = 0
+    failed: Int32 = 0
+    succeeded: Int32 = 0
     """Number of a Job's pods that have succeeded; ``failed``: of those that have failed."""
-    observed_generation: int = 0
+    observed_generation: Int64 = 0
     current_revision: str = ""
     update_revision: str = ""
     conditions: tuple[Condition, ...] | None = None
@@ -582,17 +585,17 @@ class Workload(_Wire, frozen=True):
 
 class DisruptionBudgetSpec(_Wire, frozen=True):
     selector: LabelSelector | None = None
-    min_available: int | str | None = None
-    max_unavailable: int | str | None = None
+    min_available: Int32 | str | None = None
+    max_unavailable: Int32 | str | None = None
     unhealthy_pod_eviction_policy: str | None = None
 
 
 class DisruptionBudgetStatus(_Wire, frozen=True):
-    disruptions_allowed: int = 0
-    current_healthy: int = 0
-    desired_healthy: int = 0
-    expected_pods: int = 0
-    observed_generation: int = 0
+    disruptions_allowed: Int32 = 0
+    current_healthy: Int32 = 0
+    desired_healthy: Int32 = 0
+    expected_pods: Int32 = 0
+    observed_generation: Int64 = 0
 
 
 class PodDisruptionBudget(_Wire, frozen=True):
@@ -612,8 +615,8 @@ class AutoscalerSpec(_Wire, frozen=True):
 
 class AutoscalerStatus(_Wire, frozen=True):
     last_scale_time: str | None = None
-    current_replicas: int = 0
-    desired_replicas: int = 0
+    current_replicas: Int32 = 0
+    desired_replicas: Int32 = 0
     conditions: tuple[Condition, ...] | None = None
 
 
@@ -737,11 +740,11 @@ class StorageClass(_Wire, frozen=True):
 
 class PriorityClass(_Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
-    value: int = 0
+    value: Int32 = 0
 
 
 class CSINodeDriverAllocatable(_Wire, frozen=True):
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class CSINodeDriver(_Wire, frozen=True):

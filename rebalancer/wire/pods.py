@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from rebalancer.wire import objects as o
 from rebalancer.wire.lists import JsonDecoder
-from rebalancer.wire.objects import ResourceRequirements
+from rebalancer.wire.objects import Int32, Int64, ResourceRequirements
 from rebalancer.wire.quantity import parse_resource
 from rebalancer.wire.times import unix_seconds
 
@@ -271,7 +271,7 @@ class _Meta(Struct, rename="camel", gc=False):
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    generation: int | None = None
+    generation: Int64 | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: Raw = _NULL
@@ -358,7 +358,7 @@ class _Spec(Struct, rename="camel", gc=False):
     init_containers: tuple[_Container, ...] | None = None
     overhead: Raw = _NULL
     resources: Raw = _NULL
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str | None = None
     scheduler_name: str = o.DEFAULT_SCHEDULER
     host_network: bool = False
@@ -368,7 +368,7 @@ class _Spec(Struct, rename="camel", gc=False):
     scheduling_group: o.SchedulingGroup | None = None
     workload_ref: o.WorkloadReference | None = None
     volumes: tuple[_Volume, ...] | None = None
-    termination_grace_period_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
     restart_policy: str = "Always"
     os: o.PodOS | None = None
     eviction_responders: tuple[o.EvictionResponder, ...] | None = None
@@ -449,7 +449,7 @@ class _Spec(Struct, rename="camel", gc=False):
 
 
 class _Ended(Struct, rename="camel", gc=False):
-    exit_code: int = 0
+    exit_code: Int32 = 0
     reason: str = ""
 
 
@@ -468,7 +468,7 @@ _NO_STATE = _StateOfContainer()
 class _ContainerStatus(Struct, rename="camel", gc=False):
     name: str = ""
     ready: bool = False
-    restart_count: int = 0
+    restart_count: Int32 = 0
     state: _StateOfContainer | None = None
     resources: Raw = _NULL
     allocated_resources: Raw = _NULL

@@ -99,3 +99,8 @@ def test_what_renews_dependencies_reads_the_files_that_pin_them():
     (own,) = renovate["customManagers"]
     found = re.findall(own["matchStrings"][0].replace("?<", "?P<"), (ROOT / "Makefile").read_text())
     assert found, "what writes the files is pinned, too"
+
+
+def test_the_compiler_of_an_sdist_is_the_one_of_releases():
+    (pinned,) = re.findall(r'"(ziglang==[0-9.]+)"', (ROOT / "setup.py").read_text())
+    assert f"\n{pinned} \\\n" in (ROOT / "image" / "build-requirements.txt").read_text()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from msgspec.structs import replace as replace_record
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.base.output import say
+from rebalancer.base.output import say_error
 from rebalancer.base.plain_text import count
 from rebalancer.base.stop import Stop, pause_after
 from rebalancer.kube.failures import ForbiddenError
@@ -124,7 +124,7 @@ class Drain:
                     give_up(client, name, by)
                 conditions.show(client, name)
             except ClusterReadError as error:
-                say(self._command.base.environment.err, f"rebalancer: {error}")
+                say_error(self._command.base.environment.err, error)
                 return f"what the drain wrote on node {name} could not be changed: {error}"
             return None
 

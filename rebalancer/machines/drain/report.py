@@ -134,11 +134,7 @@ class DrainReport:
             yield ""
             yield f"Done: {', '.join(f'{number} {status}' for status, number in sorted(statuses.items()))}."
         yield ""
-        for text in (self._sentence(), *(f"Note: {warning}" for warning in self.warnings)):
-            # What lacks a right says its rule on lines of its own.
-            first, *more = text.splitlines()
-            yield first
-            yield from (f"  {line}" for line in more)
+        yield from (self._sentence(), *(f"Note: {warning}" for warning in self.warnings))
 
     def _sentence(self) -> str:
         if self.ended is not None:

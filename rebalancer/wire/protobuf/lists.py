@@ -163,8 +163,12 @@ def _slim_pod(pod: Any) -> None:
         if ephemeral.HasField("common"):
             ephemeral.common.DiscardUnknownFields()
     for volume in spec.volumes:
-        if volume.volumeSource.HasField("ephemeral"):
-            _slim_metadata(volume.volumeSource.ephemeral.volumeClaimTemplate)
+        source = volume.volumeSource
+        if source.HasField("ephemeral"):
+            # No other source is beside it; and of the claim all is kept but the metadata.
+            _slim_metadata(source.ephemeral.volumeClaimTemplate)
+        else:
+            source.DiscardUnknownFields()
 
 
 def _slim_statuses(status: Any) -> None:

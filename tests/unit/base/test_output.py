@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.base.errors import ExitCode
-from rebalancer.base.output import OutputError, create_file, say, write
+from rebalancer.base.errors import ExitCode, PolicyError
+from rebalancer.base.output import OutputError, create_file, say, say_error, write
 from rebalancer.cli import command
 from rebalancer.testing.snapshots import apart, node, workload
 from tests.support.cli import program
@@ -45,10 +45,15 @@ def test_an_error_of_what_makes_the_text_stays_what_it_is():
         write(io.StringIO(), pieces())
 
 
-def test_messages_are_printable_line_by_line():
+def test_a_message_is_one_line_and_an_error_has_its_own():
     stream = io.StringIO()
-    say(stream, "one\ntwo \x1b[2J\u202e")
-    assert stream.getvalue() == "one\ntwo \\x1b[2J\\u202e\n"
+    say(stream, "one\ntwo \x1b[2J\u202e", "three")
+    assert stream.getvalue() == "one\\ntwo \\x1b[2J\\u202e\nthree\n"
+    stream = io.StringIO()
+    error = PolicyError(["a\r\nFAKE", "  b"])
+    say_error(stream, error)
+    assert stream.getvalue() == "rebalancer: a\\r\\nFAKE\n  b\n"
+    assert f"why: {PolicyError(['a:', '  b'])}" == "why: a: b"
 
 
 @pytest.fixture(scope="module")

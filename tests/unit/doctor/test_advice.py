@@ -505,12 +505,13 @@ def test_a_key_without_a_value_counts_as_absent():
     assert (one.replicas, one.pod.containers) == (1, ())
 
 
-def test_what_is_no_workload_is_named():
-    manifest = b'{"metadata": {"namespace": "shop", "name": "web"}, "spec": {"replicas": "two"}}'
-    with pytest.raises(
-        msgspec.DecodeError, match=r"Deployment/shop/web: spec\.replicas: has to be"
-    ):
-        decode_workloads([("Deployment", manifest)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("replicas", '"two"'), ("selector", '"1Ei"'), ("selector", "1e308")]
+)
+def test_what_is_no_workload_is_named(key, value):
+    spec = f'{{"metadata": {{"namespace": "shop", "name": "web"}}, "spec": {{"{key}": {value}}}}}'
+    with pytest.raises(msgspec.DecodeError, match=rf"Deployment/shop/web: spec\.{key}: has to be"):
+        decode_workloads([("Deployment", spec.encode())])
 
 
 def test_patches_have_no_anchors(tmp_path):

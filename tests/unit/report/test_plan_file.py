@@ -53,6 +53,17 @@ def test_json_gives_the_planned_moves(planned, data, tmp_path):
     assert plan.captured_at == planned.snapshot.captured_at
 
 
+@pytest.mark.parametrize(
+    ("key", "first"),
+    [("moves", "[]"), ("policyHash", '"x"'), ("uid", '"x"'), ("somethingNew", "1")],
+)
+def test_a_key_that_is_there_twice_is_refused(data, key, first):
+    text = json.dumps(data | {"somethingNew": 1})
+    twice = text.replace(f'"{key}": ', f'"{key}": {first}, "{key}": ', 1)
+    with pytest.raises(PolicyError, match=f"standard input: {key}: the key is there twice"):
+        read_plan("-", BytesIO(twice.encode()))
+
+
 def test_a_plan_may_be_compressed(data, tmp_path):
     path = tmp_path / "plan.json.gz"
     path.write_bytes(gzip.compress(json.dumps(data).encode()))
@@ -184,6 +195,15 @@ def test_size_is_bounded(data, monkeypatch):
     assert len(read(data).moves) == 2
     monkeypatch.setattr(plan_file, "_MAX_BYTES", len(text) - 1)
     assert "jq 'del(.skipped)'" in refusal(data)
+
+
+def test_a_plan_beyond_a_limit_is_refused(data):
+    data["moves"], move = "$", json.dumps(data["moves"][1])
+    text = json.dumps(data).replace('"$"', f"[{', '.join([move] * 100_001)}]")
+    with pytest.raises(PolicyError, match=r"standard input: moves: .*100000"):
+        read_plan("-", BytesIO(text.encode()))
+    with pytest.raises(PolicyError, match="standard input: is larger than 128 MiB"):
+        read_plan("-", BytesIO(b" " * ((128 << 20) + 1)))
 
 
 def test_a_file_that_is_not_there_is_named():

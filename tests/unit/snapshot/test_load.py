@@ -1,5 +1,6 @@
 """Snapshot files of JSON and YAML, as kubectl prints them: whole and broken."""
 
+import copy
 import gzip
 import io
 import json
@@ -228,7 +229,7 @@ def test_a_value_that_no_api_server_admits_is_named_with_its_object(tmp_path):
     listing["items"] += [good, csi]
     path = as_file(tmp_path, json.dumps(listing))
     with pytest.raises(
-        PolicyError, match=rf"{path}: CSINode n1: it has a value that no API server"
+        PolicyError, match=rf"{path}: object 6 \(CSINode\): .* <= 2147483647 - at .*count"
     ):
         load_snapshot(path)
 
@@ -293,3 +294,35 @@ def test_yaml_with_a_few_aliases_is_read(tmp_path):
     labels = "kind: Pod\nmetadata: {name: a, labels: &l {app: web}, annotations: *l}\n---\n"
     path.write_text(labels + "kind: Node\nmetadata: {name: n}\n")
     assert load_snapshot(path).classes[0].labels == {"app": "web"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "number", "limit"),
+    [
+        ("Pod", ("spec", "priority"), 2**64, "<= 2147483647"),
+        ("Pod", ("spec", "priority"), 10**30, "<= 2147483647"),
+        ("Pod", ("spec", "priority"), -(2**31) - 1, ">= -2147483648"),
+        ("Pod", ("spec", "terminationGracePeriodSeconds"), 2**63, "<= 9223372036854775807"),
+        ("Pod", ("spec", "topologySpreadConstraints", 0, "maxSkew"), 2**63, "<= 2147483647"),
+        ("Pod", ("spec", "topologySpreadConstraints", 0, "minDomains"), 2**31, "<= 2147483647"),
+        ("Pod", ("status", "containerStatuses", 0, "restartCount"), 2**31, "<= 2147483647"),
+        ("ReplicaSet", ("spec", "replicas"), 2**31, "<= 2147483647"),
+    ],
+)
+def test_a_number_that_no_api_server_admits_is_refused_in_words(
+    tmp_path, kind, path, number, limit
+):
+    listing = copy.deepcopy(kubectl_list())
+    item = next(one for one in listing["items"] if one["kind"] == kind)
+    if "topologySpreadConstraints" in path:
+        item["spec"]["topologySpreadConstraints"] = [{"topologyKey": "zone"}]
+    if "containerStatuses" in path:
+        item["status"]["containerStatuses"] = [{"name": "main"}]
+    *above, last = path
+    for step in above:
+        item = item[step]
+    item[last] = number
+    with pytest.raises(PolicyError) as caught:
+        load_snapshot(str(as_file(tmp_path, json.dumps(listing))))
+    assert limit in str(caught.value)
+    assert path[-1] in str(caught.value)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
 import pytest
@@ -209,7 +209,7 @@ class Planted:
 
     def of_type(self, kind, place):
         origin, of = get_origin(kind), get_args(kind)
-        if origin is UnionType:
+        if origin in (Union, UnionType):
             kinds = [one for one in of if one is not type(None)]
             return self.of_type(next((one for one in kinds if one is str), kinds[0]), place)
         if origin is tuple:
@@ -219,12 +219,12 @@ class Planted:
             return {
                 self.text(f"{place}{{key}}"): self.of_type(kind_of_value, f"{place}{{}}"),
                 f"{self.text(f'{place}{{key}}')}.example/{self.text(f'{place}{{key}}')}": 3
-                if kind_of_value is int
+                if kind_of_value in (int, o.Int32)
                 else "4711990",
             }
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             return self.of_struct(kind, place)
-        if kind in (int, float):
+        if kind in (int, float, o.Int32, o.Int64):
             return 5
         if kind is bool:
             return True

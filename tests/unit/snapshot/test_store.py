@@ -42,7 +42,12 @@ TEMPLATE = {
         "containers": [CONTAINER, CONTAINER],
         "initContainers": [CONTAINER],
         "ephemeralContainers": [CONTAINER | {"targetContainerName": "main"}],
-        "volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"metadata": META}}}],
+        "volumes": [
+            {"name": "v", "ephemeral": {"volumeClaimTemplate": {"metadata": META}}},
+            {"name": "c", "csi": {"driver": "d", "volumeAttributes": HIDDEN}},
+            {"name": "f", "flexVolume": {"driver": "d", "options": HIDDEN}},
+            {"name": "h", "hostPath": {"path": "/data"}},
+        ],
         "nodeName": "n1",
     },
 }
@@ -52,7 +57,12 @@ KEPT_TEMPLATE = {
         "containers": [KEPT, KEPT],
         "initContainers": [KEPT],
         "ephemeralContainers": [KEPT | {"targetContainerName": "main"}],
-        "volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"metadata": KEPT_META}}}],
+        "volumes": [
+            {"name": "v", "ephemeral": {"volumeClaimTemplate": {"metadata": KEPT_META}}},
+            {"name": "c"},
+            {"name": "f"},
+            {"name": "h", "hostPath": {"path": "/data"}},
+        ],
         "nodeName": "n1",
     },
 }
@@ -99,6 +109,33 @@ OF_STATUS = ("containerStatuses", "initContainerStatuses", "ephemeralContainerSt
             {"metadata": KEPT_META, "template": KEPT_TEMPLATE},
         ),
         *((kind, {"metadata": META}, {"metadata": KEPT_META}) for kind in ("Node", "Service")),
+        (
+            "StorageClass",
+            {
+                "metadata": META,
+                "provisioner": "d",
+                "parameters": {"restuserkey": "hidden"},
+                "mountOptions": ["password=hidden"],
+            },
+            {"metadata": KEPT_META, "provisioner": "d"},
+        ),
+        (
+            "PersistentVolume",
+            {
+                "metadata": META,
+                "spec": {
+                    "storageClassName": "fast",
+                    "mountOptions": ["password=hidden"],
+                    "flexVolume": {"options": HIDDEN},
+                    "nfs": {"path": "hidden"},
+                    "csi": {"driver": "d", "volumeHandle": "v", "volumeAttributes": HIDDEN},
+                },
+            },
+            {
+                "metadata": KEPT_META,
+                "spec": {"storageClassName": "fast", "csi": {"driver": "d", "volumeHandle": "v"}},
+            },
+        ),
         (
             "Event",
             {"metadata": META, "reason": "Unhealthy", "note": "hidden", "message": "hidden"},

@@ -1,6 +1,7 @@
 """Pods in protobuf become the same records as in JSON."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -469,3 +470,16 @@ def _container(given: dict[str, Any]) -> dict[str, Any]:
         if given["state"]
         else {k: given[k] for k in ("ready", "restartCount")}
     )
+
+
+def test_annotations_that_are_not_read_take_no_memory():
+    """A tenant may write 256 KiB of them on each pod."""
+    items = [pod(f"p{number}", annotations={"bulk": "x" * 250_000}) for number in range(40)]
+    body = listed(items)
+    tracemalloc.start()
+    try:
+        kept = [record for run in ListFrames().feed(body) for record in pod_records(run)]
+        assert tracemalloc.get_traced_memory()[0] < len(body) / 10
+    finally:
+        tracemalloc.stop()
+    assert len(kept) == 40

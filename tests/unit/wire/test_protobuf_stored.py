@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from rebalancer.snapshot.store import KeptContainer, KeptContainerStatus
+from rebalancer.wire.objects import Volume
 from rebalancer.wire.protobuf import BrokenListError
 from rebalancer.wire.protobuf.frames import ListFrames
 from rebalancer.wire.protobuf.lists import decode_run, plain_objects, strip_run
@@ -49,8 +50,14 @@ def metadata(name: bytes) -> bytes:
 
 
 VOLUME = field(1, b"scratch") + field(2, field(29, field(1, field(1, metadata(b"")))))
+FLEX, CSI = (
+    field(1, b"other") + field(2, field(number, field(1, b"driver") + field(4, HIDDEN)))
+    for number in (12, 28)
+)
 SPEC = (
     field(1, VOLUME)
+    + field(1, FLEX)
+    + field(1, CSI)
     + field(2, CONTAINER)
     + field(20, CONTAINER)
     + field(34, EPHEMERAL)
@@ -104,6 +111,15 @@ def test_containers_keep_the_same_as_in_json():
             for each in message_of_stored(of.__name__.removeprefix("Kept")).DESCRIPTOR.fields
         }
         assert declared == {each.encode_name for each in msgspec.structs.fields(of)}
+
+
+def test_volumes_keep_the_sources_that_are_read_in_both_forms():
+    stored, read = message_of_stored("VolumeSource"), message("VolumeSource")
+    in_json = {each.encode_name for each in msgspec.structs.fields(Volume)} - {"name"}
+    for of in (stored, read):
+        assert {each.name for each in of.DESCRIPTOR.fields} == in_json
+    numbers = {each.name: each.number for each in read.DESCRIPTOR.fields}
+    assert {each.name: each.number for each in stored.DESCRIPTOR.fields} == numbers
 
 
 def test_what_is_absent_stays_absent():

@@ -310,5 +310,5 @@ def delete_pod(client: Client, namespace: str, name: str, uid: str, *, grace: in
             return None
         client.expect(response, DELETE)
     except ClusterReadError as error:
-        return str(error).splitlines()[0]
+        return error.lines[0]
     return None
