@@ -287,6 +287,8 @@ def _by_kind(ctx: click.Context, commands: Collection[str], args: list[str]) -> 
         return args
     if kind in (POD, NODE, WORKLOAD, "code") and (name or not slash):
         return [kind, *([name] if slash else []), *rest]
+    if not (slash or rest) and first != first.lower():
+        return ["code", first]  # names of objects have no capitals
     if slash or not rest or rest[0].startswith("-"):
         return [_ANY, *args]
     if kind not in KINDS and closest(first, [*commands, *KINDS]) is not None:
