@@ -189,8 +189,7 @@ class View:
         """The pods (P,) that are movable, or will be: rules count these, since age is no reason why a rule cannot hold."""
         if (waiting := self.waiting) is None:
             return self.movable
-        key = "in time", Same(self.movable), Same(waiting)
-        return self.once(key, lambda: self.movable | waiting)
+        return self.once((Same(self.movable), Same(waiting)), lambda: self.movable | waiting)
 
     @property
     def _of_classes(self) -> _Mobility:

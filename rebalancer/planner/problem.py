@@ -188,6 +188,8 @@ class Problem:
     """Why only hard rules move pods, and nothing else; empty if all may."""
     scoped: Scoped | None = None
     """The pods that flags select; None: no flag excludes pods."""
+    left_out: Sequence[str] = ()
+    """The strategies that flags remove or turn off."""
     disruptions: DisruptionBudgets = field(init=False)
     """The PodDisruptionBudgets of the snapshot."""
     costs: Floats = field(init=False)
@@ -207,8 +209,8 @@ class Problem:
         object.__setattr__(self, "costs", eviction_cost(self.snapshot))
         object.__setattr__(self, "selected", selected)
         object.__setattr__(self, "movable", selected & ~kept)
-        for_good = np.isin(self.snapshot.pods.cls, list(disruptions.unevictable()))
-        for_good |= lasting_of(self.snapshot, self.protected) != 0
+        for_good = lasting_of(self.snapshot, self.protected) != 0
+        for_good |= disruptions.unevictable_pods()
         object.__setattr__(self, "waiting", selected & kept & ~for_good)
 
     @cached_property
