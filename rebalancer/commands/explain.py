@@ -314,8 +314,6 @@ def _by_kind(ctx: click.Context, commands: Collection[str], args: list[str]) -> 
         return args
     if kind in (POD, NODE, WORKLOAD, "code") and (name or not slash):
         return [kind, *([name] if slash else []), *rest]
-    if not slash and not rest and first != first.lower():
-        return ["code", first]  # no name of an object has a capital letter
     if slash or not rest or rest[0].startswith("-"):
         # No object has a name with capital letters, and most codes do.
         return [_ANY if slash or first == first.lower() else "code", *args]

@@ -58,7 +58,7 @@ class SpreadGroup(RuledGroup):
         view = self._view
         members = class_set(view, self.members)
         movers = members if self.movers is self.members else class_set(view, self.movers)
-        rule = (self.domains, self._max_skew, self._min_domains, Same(view.movable))
+        rule = (self.domains, self._max_skew, self._min_domains, Same(view.in_time))
         identity = "spread", members, movers, *rule
         return view.once(identity, lambda: self._make_rule(members, movers))
 
@@ -171,8 +171,6 @@ class SpreadGroup(RuledGroup):
             cause = f"{len(names)} domains, minDomains {self._min_domains}"
         else:
             pods, _ = self._immobile_pods()
-            if self._view.leaves_out(pods):
-                return None  # What the user left out of this run is no reason why the rule cannot hold.
             cause = f"{len(pods)} of {sum(counts.values())} pods cannot be moved"
             cause += _reasons(self._view.kept_by(pods), len(pods))
         return f"{self.standing()}, maxSkew {self._max_skew}: {cause}"

@@ -112,8 +112,8 @@ class View:
         default=lambda _: {}, repr=False, compare=False
     )
     """Reason why pods cannot be moved, as a sentence -> number of pods; pods kept only by a rule are not counted."""
-    leaves_out: Callable[[Int32s], bool] = field(default=lambda _: False, repr=False, compare=False)
-    """Whether the flags of the command leave one of these pods out, which nothing else keeps in place."""
+    waiting: Bools | None = None
+    """(P,) pods that only what ends by itself keeps in place, such as their age; None: there are none."""
     made: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
     """The results of :meth:`once`, which groups share."""
 
@@ -169,20 +169,27 @@ class View:
         return self.once("zones", lambda: (zones_without_nodes(of), zones_with_nodes(of)))
 
     def immobile(self, classes: Int32s, movers: Int32s) -> Int32s:
-        """Return the living pods of ``classes``, on nodes, that cannot be moved.
+        """Return the living pods of ``classes``, on nodes, that cannot be moved, now or later.
 
-        Only pods of ``movers`` without a protection are movable. This refers to the snapshot: a pod that the
+        Only pods of ``movers`` without a lasting protection are movable. This refers to the snapshot: a pod that the
         plan has moved is still movable.
         """
         mine, fixed = set(movers.tolist()), self._of_classes.some_fixed
         pods = self.snapshot.pods
         parts = [
-            living[~self.movable[living]] if cls in mine else living
+            living[~self.in_time[living]] if cls in mine else living
             for cls in classes.tolist()
             if (fixed[cls] or cls not in mine) and len(living := self.state.living_of(cls))
         ]
         kept = np.concatenate(parts).astype(np.int32) if parts else np.zeros(0, np.int32)
         return kept[pods.node[kept] >= 0]
+
+    @property
+    def in_time(self) -> Bools:
+        """The pods (P,) that are movable, or will be: rules count these, since age is no reason why a rule cannot hold."""
+        if (waiting := self.waiting) is None:
+            return self.movable
+        return self.once((Same(self.movable), Same(waiting)), lambda: self.movable | waiting)
 
     @property
     def _of_classes(self) -> _Mobility:

@@ -314,7 +314,7 @@ class Explanation:
     unmet: tuple[UnmetRule, ...] = ()
     """The rules that remain unmet if every move lands where it most probably does: as many as ``after`` counts."""
     elsewhere: str = ""
-    """One line: how many unmet rules are of pods that flags of the command leave out; empty if none."""
+    """One line: how many unmet rules are of pods that flags of the command leave out, and which strategies; empty if none."""
 
 
 class Later:

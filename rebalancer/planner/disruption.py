@@ -139,6 +139,10 @@ class DisruptionBudgets:
             cls for cls, of in self._of_class.items() if len(of) > 1 or budgets[of[0]].never_allows
         )
 
+    def unevictable_pods(self) -> Bools:
+        """Return which pods (P,) are of these classes."""
+        return np.isin(self._snapshot.pods.cls, list(self.unevictable()))
+
     def conflicts(self) -> Iterator[tuple[int, str]]:
         """Yield (class, sentence) for each class that two budgets select."""
         for cls in sorted(self._of_class):

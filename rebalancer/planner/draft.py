@@ -28,7 +28,6 @@ from rebalancer.snapshot.protect import (
     ALONE,
     BY_UNIT,
     GANG,
-    LEFT_OUT,
     ROLLOUT,
     UNSETTLED,
     names_of,
@@ -54,6 +53,7 @@ class Draft:
             problem.movable,
             unready=unready,
             by_unit=by_unit,
+            waiting=problem.waiting if problem.waiting.any() else None,
         )
         self.allowance = Allowance(problem, settings)
         self.terms: tuple[WeightedTerm, ...] = tuple(
@@ -92,8 +92,10 @@ class Draft:
     def view_of(self, of: Contribution) -> View:
         """Return the view of a strategy: it counts all pods and may move those that its ``select`` matches."""
         movable, unready, by_unit = self.view.movable, self.view.unready, self.view.by_unit
+        waiting = self.view.waiting
         if of.selected is not None:
             mine = of.selected.pods(self.snapshot)
+            waiting = None if waiting is None else waiting & mine
             movable, unready = movable & mine, None if unready is None else unready & mine
             by_unit = None if by_unit is None else by_unit & mine
         return replace(
@@ -103,8 +105,8 @@ class Draft:
             selected=of.selected,
             unready=unready,
             by_unit=by_unit,
+            waiting=waiting,
             kept_by=partial(self._count_kept, of),
-            leaves_out=self.leaves_out,
         )
 
     def _find_exempt(self) -> Bools:
@@ -139,10 +141,6 @@ class Draft:
         if unit and (why := self.gangs_that_stay.get((of_class.namespace, of_class.gang))):
             texts[unit] += f", and the whole stays: {why.text(self.snapshot)}"
         return texts
-
-    def leaves_out(self, pods: Int32s) -> bool:
-        """Return whether the flags of the command leave one of ``pods`` out, which nothing else keeps in place."""
-        return bool((self._bits_of(pods) == LEFT_OUT).any())
 
     def _count_kept(self, of: Contribution, pods: Int32s) -> Counter[str]:
         """Return reason -> number of ``pods`` that may not move for the strategy of ``of``, see ``View.kept_by``.

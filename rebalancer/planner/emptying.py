@@ -56,7 +56,7 @@ class LeavingPods:
         protected = np.where(of_unit, problem.protected & ~ALONE, problem.protected)
         self._stays = ~self._mine | (protected != 0) | forbidden
         self._stays_for_good = ~self._mine | ((protected & ~PASSING) != 0)
-        self._stays_for_good |= forbidden & ~_lets_go_later(draft)
+        self._stays_for_good |= forbidden & problem.disruptions.unevictable_pods()
         costs = np.bincount(pods.node[here], problem.costs[here], minlength=len(snapshot.nodes))
         self.costs: Floats = costs + self._costs_elsewhere(here, problem.costs)
         """(N,) what it costs to evict the pods of each node, and those of their gangs on other nodes."""
@@ -109,17 +109,6 @@ class LeavingPods:
         )
         keeps = keeps or Refusal.of(Why.NOT_SELECTED, strategy=of.strategy)
         return keeps.text(draft.snapshot)
-
-
-def _lets_go_later(draft: Draft) -> Bools:
-    """Return the pods (P,) that a single PodDisruptionBudget forbids to evict only temporarily."""
-    snapshot, disruptions = draft.snapshot, draft.problem.disruptions
-    of_class = np.zeros(max(1, len(snapshot.classes)), bool)
-    for cls in range(len(snapshot.classes)):
-        budgets = disruptions.of(cls)
-        of_class[cls] = len(budgets) == 1 and not snapshot.budgets[budgets[0]].never_allows
-    later: Bools = of_class[snapshot.pods.cls]
-    return later
 
 
 class EmptyingTrial:

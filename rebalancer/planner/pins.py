@@ -246,7 +246,8 @@ def _pins_on(draft: Draft, nodes: Sequence[int]) -> list[int]:
     pods = snapshot.pods
     inside = np.zeros(len(snapshot.nodes) + 1, bool)
     inside[list(nodes)] = True
-    kept = ((draft.problem.protected & _PINNING) != 0) | _closed_by_budgets(draft.problem)
+    kept = (draft.problem.protected & _PINNING) != 0
+    kept |= draft.problem.disruptions.unevictable_pods()
     mine = pods.living & inside[pods.node] & kept & ~snapshot.per_node
     return np.flatnonzero(mine).tolist()
 
@@ -255,17 +256,6 @@ def find_annotated(problem: Problem) -> Bools:
     """Return the pods (P,) that an annotation of their own keeps on their nodes."""
     annotated: Bools = (problem.protected & _ANNOTATED) != 0
     return annotated
-
-
-def _closed_by_budgets(problem: Problem) -> Bools:
-    """Return the pods (P,) that no eviction can ever take, because of their PodDisruptionBudgets."""
-    snapshot, disruptions = problem.snapshot, problem.disruptions
-    closed = np.zeros(max(1, len(snapshot.classes)), bool)
-    for cls in range(len(snapshot.classes)):
-        budgets = [snapshot.budgets[index] for index in disruptions.of(cls)]
-        closed[cls] = len(budgets) > 1 or any(one.never_allows for one in budgets)
-    of_pods: Bools = closed[snapshot.pods.cls]
-    return of_pods
 
 
 def _causes(draft: Draft, pods: Sequence[int]) -> Iterator[PinCause]:

@@ -153,6 +153,7 @@ def _explain(
         rest=draft.settings.threshold.rest if result.rests else None,
         lost=lost_pods(draft.snapshot),
         narrowed=any(of.selected is not None for of in draft.problem.contributions),
+        left_out=draft.problem.left_out,
     )
     made = Explanation(
         skips=tuple(skips),

@@ -17,7 +17,7 @@ from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.model import PodFlag, Snapshot
-from rebalancer.snapshot.protect import COOL_DOWN, UNSETTLED
+from rebalancer.snapshot.protect import COOL_DOWN, UNSETTLED, lasting_of
 from rebalancer.snapshot.selected import Selected, union
 from rebalancer.snapshot.zones import owners_to_refill
 
@@ -188,6 +188,8 @@ class Problem:
     """Why only hard rules move pods, and nothing else; empty if all may."""
     scoped: Scoped | None = None
     """The pods that flags select; None: no flag excludes pods."""
+    left_out: Sequence[str] = ()
+    """The strategies that flags remove or turn off."""
     disruptions: DisruptionBudgets = field(init=False)
     """The PodDisruptionBudgets of the snapshot."""
     costs: Floats = field(init=False)
@@ -196,6 +198,8 @@ class Problem:
     """(P,) pods that at least one strategy may move by its ``select``."""
     movable: Bools = field(init=False)
     """(P,) selected pods that neither a protection nor a PodDisruptionBudget keeps in place; a cool-down may."""
+    waiting: Bools = field(init=False)
+    """(P,) other selected pods that only what ends by itself keeps in place, see ``View.waiting``."""
 
     def __post_init__(self) -> None:
         disruptions = DisruptionBudgets(self.snapshot)
@@ -205,6 +209,9 @@ class Problem:
         object.__setattr__(self, "costs", eviction_cost(self.snapshot))
         object.__setattr__(self, "selected", selected)
         object.__setattr__(self, "movable", selected & ~kept)
+        for_good = lasting_of(self.snapshot, self.protected) != 0
+        for_good |= disruptions.unevictable_pods()
+        object.__setattr__(self, "waiting", selected & kept & ~for_good)
 
     @cached_property
     def reluctance(self) -> Floats:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from rebalancer.base.plain_text import count
+from rebalancer.base.plain_text import and_more, count
 from rebalancer.cost.term import Entry
 from rebalancer.plan.plan import Backlog, Cause, Code, Explanation, Score, Skip, UnmetRule
 from rebalancer.planner.draft import Draft
@@ -43,6 +43,8 @@ class PlanEnd:
     """A phrase on pods that count nowhere, since their nodes do not exist."""
     narrowed: bool = False
     """Whether a strategy does not judge the rules of all pods, because of its ``select``."""
+    left_out: Sequence[str] = ()
+    """The strategies that flags remove or turn off."""
 
 
 def stopped(explained: Explanation, end: PlanEnd, *, moves: bool) -> str:
@@ -60,7 +62,8 @@ def stopped(explained: Explanation, end: PlanEnd, *, moves: bool) -> str:
             f"After these moves {unjudged[:1].lower()}{unjudged[1:]}" if moves else unjudged
         ) + cannot
     if left == 0:
-        of = " of the pods that its strategy selects" if end.narrowed else ""
+        of = of_strategies(end.left_out, after)
+        of += " of the pods that its strategy selects" if end.narrowed else ""
         rules = f"every rule{of} that can hold holds" if impossible else f"every rule{of} holds"
         if end.lost:
             rules = f"no rule that was judged is unmet, but {end.lost}, and count nowhere"
@@ -84,6 +87,11 @@ def stopped(explained: Explanation, end: PlanEnd, *, moves: bool) -> str:
     head += " yet" if any(map(_waits, skips)) or codes.keys() & _NEXT_RUN else ""
     stay = "stays" if left == 1 else "stay"
     return f"{head}: {count(left, 'rule')} {stay} unmet ({reasons or 'no move would fix more'}).{cannot}"
+
+
+def of_strategies(left_out: Sequence[str], judged: Iterable[str]) -> str:
+    """Return of which strategies rules are, if flags leave others out; empty if all of the policy's are judged."""
+    return f" of {and_more(sorted(judged), 3)}" if left_out else ""
 
 
 def _main_codes(skips: Sequence[Skip], unmet: Sequence[UnmetRule]) -> Counter[str]:

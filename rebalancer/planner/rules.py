@@ -206,6 +206,7 @@ class RunRules:
             NONE_ENDED if ended is None else self._protect(ended, protect_ended, scope),
             held,
             Scoped(scope.flags, snapshot, (protected & LEFT_OUT) == 0) if scope.flags else None,
+            self.loaded.left_out,
         )
 
     def _protect(self, snapshot: Snapshot, protections: Protections, scope: Scope) -> Int32s:

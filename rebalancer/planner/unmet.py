@@ -56,19 +56,21 @@ def scores_of(draft: Draft) -> dict[str, Score]:
 
 
 def rules_elsewhere(draft: Draft) -> str:
-    """Return one line with the number of unmet rules outside the scope of the plan; empty if there are none."""
+    """Return one line on rules outside the plan: strategies that are not judged, and how many unmet ones flags hide; empty if none."""
     problem = draft.problem
+    left = problem.left_out
+    unjudged = f"Not judged, because of flags: {', '.join(left)}." if left else ""
     if (scoped := problem.scoped) is None:
-        return ""
+        return unjudged
     # What the flags leave out is no reason why a rule of it cannot hold: it is judged as without them.
     whole = replace(problem, protected=problem.protected & ~LEFT_OUT, scoped=None)
     every = scores_of(Draft(whole, draft.settings))
     ours = scores_of(draft)
     if (hidden := sum(every[name].violated - ours[name].violated for name in every)) <= 0:
-        return ""
+        return unjudged
     are = "is" if hidden == 1 else "are"
     rules = f"{count(hidden, 'unmet rule')} of other {scoped.others}"
-    return f"{rules} {are} not shown ({scoped.words})."
+    return f"{rules} {are} not shown ({scoped.words}). {unjudged}".rstrip()
 
 
 def _score(draft: Draft, of: Contribution) -> Score:

@@ -74,6 +74,8 @@ class LoadedPolicy:
     """The document of each part of the policy: (path of the part, its path in the document, document). Outer parts come first."""
     changed_by: str = ""
     """The flags that changed the policy after it was read; empty if none did."""
+    left_out: tuple[str, ...] = ()
+    """The strategies that flags remove or turn off: their rules are not judged."""
     served: tuple[str, ...] = ()
     """Why only a resident process may act by it: a problem for each strategy that adds or ends machines."""
 
@@ -212,6 +214,12 @@ class _Sources(Sources):
             policy_hash=policy_hash(policy),
             warnings=tuple(self.warnings),
             changed_by=self.changed_by,
+            left_out=tuple(
+                sorted(
+                    self.changed
+                    - {name for name in policy.strategies if policy.mode_of(name) is not Mode.OFF}
+                )
+            ),
             of_strategies=(
                 *([] if policy.strategies else [_NO_STRATEGY]),
                 *map(str, self._place(_find_idle, _find_refilling, of=policy)),

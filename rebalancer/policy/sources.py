@@ -52,6 +52,8 @@ class Sources:
     warnings: list[str] = field(default_factory=list)
     changed_by: str = ""
     """The flags that changed the policy."""
+    changed: set[str] = field(default_factory=set)
+    """The strategies that flags remove or change."""
 
     def read_directory(self, directory: Traversable, label: str) -> None:
         """Read all files of a directory; messages name the directory ``label``."""
@@ -264,6 +266,7 @@ class Sources:
             self.problems.append(FileProblem(setting.flag, 0, setting.path, message))
             return
         name = str(setting.path[1])
+        self.changed.add(name)
         known = self.strategies.get(name)
         if known is None:
             known = StrategySource(name, YamlDocument(setting.flag, {}, {}), (), {})
@@ -287,6 +290,7 @@ class Sources:
             self.strategies.setdefault(
                 name, StrategySource(name, YamlDocument(flag, {}, {}), (), {})
             )
+        self.changed |= self.strategies.keys() - set(names)
         self.strategies = {name: one for name, one in self.strategies.items() if name in names}
 
 

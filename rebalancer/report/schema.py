@@ -286,7 +286,7 @@ class Report(_Object):
     stopped: str
     elsewhere: Annotated[
         str | None,
-        Meta(description="how many unmet rules are of pods that -n, -l or --select leave out"),
+        Meta(description="unmet rules that -n, -l or --select leave out, strategies that flags do"),
     ]
     standstill: list[str]
     cut: str | None

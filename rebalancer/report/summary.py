@@ -25,7 +25,7 @@ LEGEND: Mapping[str, str] = {
 }
 """Words of a report -> their meanings."""
 
-ZONE_LOSSES = "Lost if a zone goes"
+ZONE_LOSSES = "Lost if a zone goes now"
 """The heading of the workloads that depend on a single zone."""
 
 _WAITING = (Code.BUDGET, Code.NOT_EXAMINED)

@@ -10,6 +10,7 @@ from rebalancer.base.plain_text import count, percent, printable
 from rebalancer.plan.machines import InterruptedMachine, MachineAct, Result
 from rebalancer.plan.plan import Cost, Landing, Method, Move, Outcome, Score, Status
 from rebalancer.planner.planning import ClusterNow
+from rebalancer.planner.reasons import of_strategies
 from rebalancer.planner.safety import lost_pods
 from rebalancer.policy.model import Mode
 from rebalancer.report.model import RunReport
@@ -62,16 +63,16 @@ def entries(cost: Cost) -> tuple[tuple[str, float], ...]:
 
 
 def gain_words(gain: Cost) -> str:
-    """Return the first entry of a gain that is not zero, and the entries that get worse."""
-    changes = [(name, value) for name, value in entries(gain) if value]
-    return (
-        ", ".join(f"{number(v)} {name}" for name, v in [*changes[:1], *_worse(changes[1:])]) or "0"
-    )
+    """Return the first entry of a gain that is not zero, then what else changes noticeably; the JSON report has all digits.
 
-
-def _worse(changes: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Return the entries that get noticeably worse; the JSON report has all digits."""
-    return [(name, value) for name, value in changes if value <= -_WORTH_A_WORD]
+    Imbalance that gets better beside rules is left out: almost every move changes some of it.
+    """
+    shown: list[str] = []
+    for name, value in entries(gain):
+        much = abs(value) >= _WORTH_A_WORD and (value < 0 or name != "imbalance")
+        if much if shown else value:
+            shown.append(f"{number(value)} {name}")
+    return ", ".join(shown) or "0"
 
 
 def holds(score: Score) -> bool:
@@ -341,7 +342,8 @@ def _now_line(now: ClusterNow, report: RunReport) -> str:
         which = "that can hold " if any(score.unsatisfiable for score in scores) else ""
         if lost := lost_pods(now.snapshot):
             return f"No rule that was judged is unmet now, but {lost}, and count nowhere."
-        return f"Every rule {which}holds now."
+        of = of_strategies(report.loaded.left_out, now.scores)
+        return f"Every rule{of} {which}holds now."
     waits = report.plan.backlog.moves
     more = (
         f" What waits takes {'at least ' if report.plan.backlog.more else ''}{count(waits, 'move')} in further runs, if all of it can be fixed."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -412,6 +413,17 @@ def _opt_outs(snapshot: Snapshot, cls: PodClass) -> Iterator[OptOut]:
         yield from snapshot.owners[cls.owner].opt_outs
     if (of_namespace := snapshot.opt_outs.get(cls.namespace)) is not None:
         yield of_namespace
+
+
+def lasting_of(snapshot: Snapshot, protected: Int32s) -> Int32s:
+    """Return those of the protections (P,) that do not end by themselves: ``PASSING`` ones do, and opt-outs for a time."""
+    ending = np.full(len(snapshot.classes), PASSING | BY_NAMESPACE | LEFT_OUT, np.int32)
+    for index, cls in enumerate(snapshot.classes):
+        for_good = {own.protection: False for own in _opt_outs(snapshot, cls)}
+        for own in _opt_outs(snapshot, cls):
+            for_good[own.protection] |= math.isinf(min(own.seconds, own.until))
+        ending[index] |= bits_of(*(name for name, lasts in for_good.items() if not lasts))
+    return protected & ~ending[snapshot.pods.cls] if len(ending) else protected
 
 
 def not_understood(snapshot: Snapshot) -> list[str]:

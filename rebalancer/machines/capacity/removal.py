@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rebalancer.base.plain_text import count
 from rebalancer.cost.room_term import kept_free
 from rebalancer.cost.strategy import Emptiable
 from rebalancer.machines.capacity.groups import Groups, known_nodes, zone_of
@@ -36,6 +37,7 @@ from rebalancer.snapshot.leaving import NoticeKind
 from rebalancer.snapshot.marks import find_marked_by_others
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.prices import NodePrices
+from rebalancer.snapshot.zones import ZoneState, list_zones
 
 GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
 """Resources of GPUs: if a node has one of them, its cpu and memory do not count."""
@@ -157,6 +159,22 @@ def _find_held(snapshot: Snapshot, groups: Groups) -> _Kept:
     }
 
 
+def _find_refilled(draft: Draft) -> _Kept:
+    """Return the nodes of zones that are back, and that an unmet rule of the policy over zones asks for: runs refill these."""
+    snapshot, kept = draft.snapshot, _Kept()
+    zone_of, names = snapshot.nodes.labels.zones()
+    every = np.arange(len(snapshot.classes), dtype=np.int32)
+    for zone in (one.name for one in list_zones(snapshot) if one.state is ZoneState.BACK):
+        nodes = np.flatnonzero(zone_of == list(names).index(zone))
+        for group in (group for one in draft.enforced for group in one.term.groups_of(every)):
+            of_node = group.domains.of_node[nodes] if hasattr(group, "domains") else nodes[:0]
+            if len(np.unique(of_node)) == 1 and of_node[0] >= 0 and group.potential() > 0:
+                why = NodeStays.ZONE_BACK.of(zone=zone, rule=group.label)
+                kept.update(dict.fromkeys(nodes.tolist(), why))
+                break
+    return kept
+
+
 def _find_thresholds(groups: Groups, size: int, under: float) -> tuple[Floats, Floats]:
     """Return the requested share from which on each node (N,) is not removed, and the same if it has GPUs.
 
@@ -266,6 +284,7 @@ def removals(
         *_states(draft),
         *_memberships(snapshot, groups, has_provider=has_provider),
         limited,
+        _find_refilled(draft),
         *_exclude_utilised(snapshot, groups, utilisation, capacity.under),
         _exclude_needed(snapshot, needed),
         (free, NodeStays.SLOT.of()),
@@ -414,4 +433,7 @@ class _Removal:
                 code = RemovalCode.RULE_BREAKS
             case _:
                 text = also.verdicts[node].message
+                # Beside the removable ones alone it may have a place.
+                if ruled := int((also.nodes & ~choice.nodes).sum()):
+                    text = f"without the {count(ruled, 'node')} that only rules keep, too: {text}"
         return Reason(code, text), tuple(staying)

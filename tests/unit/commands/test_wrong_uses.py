@@ -37,6 +37,11 @@ def test_it_is_said_what_to_do(words, says):
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_name_with_a_capital_is_that_of_a_code_and_needs_no_cluster():
+    assert called("explain", "NoRoom").stdout == called("explain", "code", "NoRoom").stdout
+    assert "there is no code 'NoRom'; did you mean NoRoom?" in called("explain", "NoRom").stderr
+
+
 @pytest.mark.parametrize("path", ["ours/", "new/", "ours"])
 @pytest.mark.parametrize(
     "words",

@@ -70,6 +70,13 @@ def may_move(rules):
 ALONE = plan(rules_with(None))
 
 
+def test_rules_count_pods_that_wait_for_a_window_as_pods_that_will_move():
+    assert not ALONE.before["topology-spread"].unsatisfiable
+    shut = plan(rules_with({"windows": [SHUT]}))
+    assert shut.before == ALONE.before
+    assert {move.namespace for move in shut.moves} == {"bank"}
+
+
 @pytest.mark.parametrize(
     ("team", "moves"),
     [

@@ -1,6 +1,7 @@
 """With -n, -l or --select a plan speaks of the rules and pods of these alone, and says how many others it leaves out."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -109,3 +110,19 @@ def test_how_many_pods_have_an_unmet_rule_is_of_the_cluster_and_not_of_the_plan(
     snapshot = snapshot_of([*NODES, *skewed("blue"), *skewed("green", on=["m0", "m2", "m4"])])
     made = make_plan(rules, snapshot, Timings(SystemClock())).plan
     assert made.funnel["candidates"] == 2
+
+
+@pytest.mark.parametrize(
+    ("scope", "hidden"), [(Scope(), ""), (Scope(namespace="green"), "2 unmet ")]
+)
+def test_a_plan_of_one_strategy_says_which_others_are_not_judged(scope, hidden):
+    registry = Registry.installed()
+    loaded = replace(load_text(POLICY, "policy", registry), left_out=("taints",))
+    snapshot = snapshot_of([*NODES, *skewed("blue"), *skewed("green")])
+    made = make_plan(RunRules(loaded, registry, scope), snapshot, Timings(SystemClock())).plan
+    assert (
+        made.stopped
+        == "After these moves every rule of anti-affinity, duplicates, topology-spread holds."
+    )
+    assert made.elsewhere.startswith(hidden)
+    assert made.elsewhere.endswith("Not judged, because of flags: taints.")

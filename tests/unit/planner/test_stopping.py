@@ -40,6 +40,11 @@ def line_of(moves, skips, after, backlog, end=PlanEnd(), unmet=()):  # noqa: B00
         ((False, [], {}, Backlog()), "Nothing was judged: no strategy is on."),
         ((False, [], after(0), Backlog()), "Nothing to do: every rule holds."),
         ((True, [], after(0), Backlog()), "After these moves every rule holds."),
+        # --strategy leaves out what may be unmet.
+        (
+            (True, [], after(0), Backlog(), PlanEnd(left_out=["duplicates"])),
+            "After these moves every rule of spread holds.",
+        ),
         (
             (False, [], after(0, "too few zones"), Backlog()),
             (

@@ -11,7 +11,15 @@ from rebalancer.planner.unmet import explained, scores_of, unmet_of
 from rebalancer.policy.model import Budgets, Eagerness
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.load import load_snapshot
-from rebalancer.testing.snapshots import HOSTNAME, ZONE, apart, node, spread, workload
+from rebalancer.testing.snapshots import (
+    HOSTNAME,
+    ZONE,
+    apart,
+    disruption_budget,
+    node,
+    spread,
+    workload,
+)
 from tests.unit.planner.conftest import draft_of, plan_of
 
 NODES = [node(f"n{i}", zone) for i, zone in enumerate("aabc")]
@@ -48,6 +56,58 @@ def test_a_rule_that_only_moved_pods_could_fix_says_so(name):
     assert {code for one in made.unmet for code in one.codes} == {"MovedNow"}
     assert made.stopped.startswith("Nothing more can be gained yet: ")
     assert "MovedNow" in made.stopped
+
+
+def _spent_budget(expected: int) -> list[Any]:
+    budget = disruption_budget("web", "web", allowed=0, healthy=3)
+    budget["status"]["expectedPods"] = expected
+    return [budget]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "protections", "more", "waits"),
+    [
+        ({}, {"minPodAge": "3000d"}, [], True),
+        ({"rebalancer/evict": "false until 2100-01-01"}, {}, [], True),
+        ({"karpenter.sh/do-not-disrupt": "90000h"}, {}, [], True),
+        ({}, {}, _spent_budget(expected=4), True),
+        ({}, {}, _spent_budget(expected=3), False),
+        ({"rebalancer/evict": "false"}, {}, [], False),
+        ({"rebalancer/evict": "false"}, {"minPodAge": "3000d"}, [], False),
+    ],
+)
+def test_what_ends_by_itself_is_no_reason_why_a_rule_cannot_hold(
+    annotations, protections, more, waits
+):
+    def score(annotations, protections, more):
+        web = workload("web", ["n0"] * 4, spec=spread("web", ZONE), annotations=annotations)
+        protect = Protect.model_validate({"minPodAge": "0s", **protections})
+        made = plan_of([*NODES, *web, *more], strategies=["topology-spread"], protections=protect)
+        return made, made.before["topology-spread"]
+
+    made, kept = score(annotations, protections, more)
+    _, movable = score({}, {}, [])
+    assert not made.moves
+    if waits:
+        assert kept == movable
+        assert kept.violated == 1
+        assert {code for one in made.unmet for code in one.codes} <= {
+            "Protected",
+            "PodDisruptionBudget",
+        }
+    else:
+        assert (kept.violated, len(kept.unsatisfiable)) == (0, 1)
+
+
+def test_a_rule_waits_for_its_young_pods_and_asks_for_moves_of_the_others():
+    web = workload("web", ["n0"] * 6, spec=spread("web", ZONE, hard=True))
+    for pod in [one for one in web if one["kind"] == "Pod"][:5]:
+        pod["metadata"]["annotations"] = {"rebalancer/evict": "false until 2100-01-01"}
+    made = plan_of([*NODES, *web], strategies=["topology-spread"])
+    assert len(made.moves) == 1
+    before, after = made.before["topology-spread"], made.after["topology-spread"]
+    assert before.cost.hard - after.cost.hard == 1
+    assert (after.violated, after.unsatisfiable) == (1, ())
 
 
 RULES: tuple[Any, ...] = (

@@ -40,6 +40,22 @@ def at(loaded, *path):
     return value
 
 
+@pytest.mark.parametrize(
+    ("settings", "only", "left_out"),
+    [
+        ([], (), ()),
+        (["protect.minPodAge=0s"], (), ()),
+        ([], ("duplicates",), ("topology-spread",)),
+        ([], ("duplicates", "topology-spread", "taints"), ()),
+        (["strategies.duplicates.mode=off"], (), ("duplicates",)),
+        (["strategies.duplicates={mode: off}"], (), ("duplicates",)),
+        (["strategies.duplicates.mode=observe"], (), ()),
+    ],
+)
+def test_the_strategies_that_flags_leave_out_are_known(file, settings, only, left_out):
+    assert changed(file, *settings, only=only).left_out == left_out
+
+
 @pytest.mark.parametrize("built_in", [True, False])
 @pytest.mark.parametrize(
     ("setting", "path", "value"),

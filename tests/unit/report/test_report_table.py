@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rebalancer.plan.plan import Backlog, Cause, Code, Cost, Score, Status, UnmetRule
 from rebalancer.report.as_text import as_table
+from rebalancer.report.words import gain_words
 from tests.unit.report.report_examples import landing, move, outcome, skip
 
 DRY = """\
@@ -319,7 +320,7 @@ def test_scores_stand_as_before_and_after_and_equal_ones_once(report):
 
 def test_a_gain_reports_what_decides_and_what_gets_worse(report):
     text = as_table(report(moves=[move(gain=Cost(1.0, 2.0, -0.5), cost=3.0)]))
-    assert "anti-affinity, 1 hard, -0.5 imbalance, cost 3\n" in text
+    assert "anti-affinity, 1 hard, 2 soft, -0.5 imbalance, cost 3 " in " ".join(text.split())
 
 
 def test_what_gets_worse_by_next_to_nothing_is_not_worth_a_word(report):
@@ -395,6 +396,21 @@ def test_no_line_is_wider_than_80_columns_and_counts_add_up(report, moved, left)
 def test_the_sentence_says_what_the_moves_are_for(report, before, after, says):
     given = report(moves=[move()], before={"x": before}, after={"x": after})
     assert " ".join(as_table(given).split()).startswith(f"1 eviction{says} it cannot be done")
+
+
+@pytest.mark.parametrize(
+    ("gain", "words"),
+    [
+        (Cost(1.0, 1.0, 0.2), "1 hard, 1 soft"),
+        (Cost(0.0, 2.0, 0.2), "2 soft"),
+        (Cost(1.0, -1.0, 0.2), "1 hard, -1 soft"),
+        (Cost(0.0, 1.0, -0.2), "1 soft, -0.2 imbalance"),
+        (Cost(1.0, 0.0004), "1 hard"),
+        (Cost(), "0"),
+    ],
+)
+def test_what_a_move_gains_in_hard_and_soft_rules_adds_up_with_the_rules(gain, words):
+    assert gain_words(gain) == words
 
 
 def test_a_run_in_which_something_failed_does_not_say_that_every_rule_holds(report):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from rebalancer.machines.reasons import RemovalCode
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.snapshot.in_flight import with_requests
 from rebalancer.snapshot.requests import EvictionRequest
@@ -376,8 +377,32 @@ def test_a_node_that_only_a_rule_of_the_policy_keeps_is_named_so(machines):
         "PolicyRuleWouldBreak",
         "PolicyRuleWouldBreak",
     ]
+    (kept,) = [one for one in with_rule.standings if one.code is RemovalCode.NO_PLACE]
+    # Without the two others it has no place, and alone it would have one: the reason names its state.
+    assert kept.message.startswith("without the 2 nodes that only rules keep, too: ")
     without = machines.judge(objects, has_provider=False)
     assert sorted(without.codes.values()) == ["NoPlaceToMovePods", "Removable", "Removable"]
+
+
+@pytest.mark.parametrize(
+    ("on", "policy", "kept"),
+    [
+        (["a", "a", "b", "b"], "strategies: {topology-spread: {}}", True),
+        # No strategy spreads, so no run refills the zone.
+        (["a", "a", "b", "b"], "strategies: {duplicates: {}}", False),
+        (["a", "a", "b", "b"], "strategies: {topology-spread: {mode: observe}}", False),
+        # It has pods, and its empty node goes as that of any other zone.
+        (["a", "b", "c"], "strategies: {topology-spread: {}}", False),
+    ],
+)
+def test_a_zone_that_is_back_keeps_its_nodes_while_runs_refill_it(machines, on, policy, kept):
+    nodes = [node("a", "za"), node("b", "zb"), node("c", "zc"), node("d", "zc")]
+    objects = [*nodes, *workload("web", on, cpu="1", spec=spread("web"))]
+    judged = machines.judge(objects, policy=policy, has_provider=False)
+    assert judged.codes["d"] == ("ZoneIsBack" if kept else "Empty")
+    if kept:
+        assert judged.codes["c"] == "ZoneIsBack"
+        assert judged["d"].message.startswith("runs refill zc, which Deployment/default/web")
 
 
 def test_a_minimum_holds_also_for_nodes_that_a_rule_of_the_policy_keeps(machines):
