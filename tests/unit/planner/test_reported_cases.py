@@ -119,9 +119,12 @@ def test_what_keeps_both_replicas_in_one_zone_of_three_is_named(plan):
     nodes = [*zones("a", "b", "c"), node("a2", "a")]
     web = workload("web", ["n-a", "a2"], spec=spread("web"))
     budget = disruption_budget("web", "web", allowed=0, healthy=2)
-    result = plan([*nodes, *web, budget])
-    (why,) = result.before["topology-spread"].unsatisfiable
-    assert "cannot be moved (default/web allows no disruption (2 healthy, 2 desired))" in why
+    # One that allows a disruption once another pod is Ready only waits.
+    (rule,) = plan([*nodes, *web, budget]).unmet
+    assert rule.why == "default/web allows no disruption (2 healthy, 2 desired)"
+    budget["status"]["expectedPods"] = 2
+    (why,) = plan([*nodes, *web, budget]).before["topology-spread"].unsatisfiable
+    assert "2 of 2 pods cannot be moved (default/web " in why
 
 
 def test_the_reason_names_the_soft_rule_that_is_broken_not_the_hard_one_that_holds(plan):
