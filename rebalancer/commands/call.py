@@ -61,7 +61,7 @@ def _usage_line(error: click.ClickException, name: str) -> str:
 def _hint(error: click.UsageError) -> str:
     """Return what may be meant, as the end of a message."""
     if similar := getattr(error, "possibilities", None):
-        return f"; did you mean {' or '.join(similar[:2])}?"
+        return f"; did you mean {similar[0]}?"
     kind = error.param.type if isinstance(error, click.BadParameter) and error.param else None
     if isinstance(kind, click.Choice):
         typed = error.message.partition("'")[2].partition("'")[0]

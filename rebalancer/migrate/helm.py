@@ -63,7 +63,7 @@ CHART_VALUES: Mapping[str, str] = {
     "ports": "here serve.port",
     "replicas": "here serve.replicas",
     "service": "here serve.service",
-    "serviceMonitor": "here serve.service.monitor; metrics.rules has the alerts",
+    "serviceMonitor": "here serve.service, with monitor; metrics.rules has the alerts",
     "topologySpreadConstraints": "replicas of serve are spread always",
 }
 """Value of the descheduler's chart, 0.20 to 0.36, that is not its policy -> what to set in ours."""

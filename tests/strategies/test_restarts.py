@@ -32,7 +32,7 @@ WEB = workload("web", ["n1", "n2", "n1"])
         ({"main": running(99)}, {}, False),
         ({"main": running(100)}, {}, True),
         # No server sends so many; a file may have them.
-        ({"main": running(2**63)}, {}, True),
+        ({"main": running(2**31 - 1)}, {}, True),
         ({"main": running(5)}, {"podRestartThreshold": 5}, True),
         ({"main": running(3), "init": running(2)}, {"podRestartThreshold": 5}, False),
         (

@@ -98,7 +98,7 @@ def test_drifts_are_medians_of_clusters_and_sums_of_pods():
     ]
     rows = rows_of("decisions", "new-nodes/0: 90 pods\n" + lines[0], "\n".join(lines[1:]))
     assert rows["clusters"] == "3, the optimum is proven on 3"
-    ours, peer = "kube-rebalancer: ", "descheduler, ten runs: "
+    ours, peer = "kube-rebalancer: ", "descheduler: "
     assert rows[ours + "evictions by the optimum's, median"].startswith("2.000 (1.000 to 4.000)")
     assert rows[ours + "evictions, and rules left"] == "21, hard 0, soft 3"
     assert rows[peer + "evictions, and rules left"] == "23, hard 2, soft 3"
