@@ -91,7 +91,7 @@ def test_no_pod_is_moved_to_where_only_its_template_fits(enlarging, tmp_path):
 MEMORY = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
-    "metadata": {"namespace": "default", "name": "memory"},
+    "metadata": {"namespace": "default", "name": "mover-memory"},
 }
 
 
@@ -185,9 +185,9 @@ def test_evictions_that_admission_stops_are_refused_and_never_lost(
     drift.article(cluster)
     before = _names(cluster)
     cluster.apply([MEMORY])
-    product = Product(cluster, tmp_path, more_rules=config_map_rules("default", "memory"))
+    product = Product(cluster, tmp_path, more_rules=config_map_rules("default", "mover-memory"))
     with _guarded(cluster, tmp_path / "keys", answers=answers):
-        first, second = (product.run("--memory=default/memory") for _ in range(2))
+        first, second = (product.run("--memory=default/mover-memory") for _ in range(2))
     assert first.code == 4, first.err
     (move,) = first.report["moves"]
     assert (move["outcome"], said in move["message"]) == ("failed", True)
