@@ -11,7 +11,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -194,19 +194,19 @@ def read_plan(path: str, stdin: BinaryIO) -> ReviewedPlan:
             ]
         )
     try:
-        decode = _decoder(raw)
-        _check_kind(decode(_Head))
-        file = decode(_File)
-        _check_keys(raw)
+        text = _text(raw)
+        _check_kind(msgspec.json.decode(text, type=_Head))
+        file = msgspec.json.decode(text, type=_File)
+        _check_keys(text)
         return _plan(name, file)
     except _WrongError as error:
         raise PolicyError([f"{name}: {error}"]) from None
     except msgspec.ValidationError as error:
         raise PolicyError([f"{name}: {_problem(str(error))}; {_ANEW}"]) from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise PolicyError([f"{name}: is no JSON, or cut off: {error}"]) from None
     except UnicodeDecodeError:
         raise PolicyError([f"{name}: is not UTF-8 text; save it as UTF-8"]) from None
+    except (ValueError, RecursionError) as error:  # what either of the two decoders refuses
+        raise PolicyError([f"{name}: is no JSON, or cut off: {error}"]) from None
 
 
 def _with_flags(source: str, flags: str) -> str:
@@ -236,8 +236,8 @@ def _read(stream: BinaryIO) -> bytes:
 # -- text to data ----------------------------------------------------------------------------------
 
 
-def _decoder(raw: bytes) -> Callable[[type[Any]], Any]:
-    """Return a function that decodes the file as a given type; keys that the type does not have are ignored."""
+def _text(raw: bytes) -> bytes:
+    """Return the JSON of the file."""
     if len(raw) > _MAX_BYTES:
         raise _WrongError(
             f"is larger than {_MAX_BYTES >> 20} MiB; take out what no move needs: jq 'del(.skipped)'"
@@ -247,7 +247,7 @@ def _decoder(raw: bytes) -> Callable[[type[Any]], Any]:
         raise _WrongError(f"is empty; {_ANEW}")
     if not text.startswith((b"{", b"[")):
         raise _WrongError(f"is no JSON, as plans are; {_ANEW}")
-    return lambda kind: msgspec.json.decode(text, type=kind)
+    return text
 
 
 def _check_keys(text: bytes) -> None:
