@@ -313,8 +313,8 @@ def not_known(name: str, unknown: UnknownState | None, after: str = "") -> Check
     """Return the check ``name``, which the Lease or the memory of the release would need."""
     if unknown is None or not unknown.cause:
         return not_judged(name, f"{unknown or ''}{after}")
-    found = finding_of(Grade.NOT_JUDGED, unknown.cause, before=unknown.why, after=after)
-    return Check(name, (found,))
+    finding = finding_of(Grade.NOT_JUDGED, unknown.cause, before=unknown.why, after=after)
+    return Check(name, (finding,))
 
 
 # -- the last run --------------------------------------------------------------------------------------

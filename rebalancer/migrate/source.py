@@ -79,9 +79,9 @@ def read_source(raw: bytes, file: str) -> PolicySource:
     """
     stream = parse_stream(raw, file)
     document = _whole(*(stream[0] if len(stream) == 1 else _choose(stream, file, raw)))
-    outer, found = document, _find_values(document, raw)
-    if found is not None:
-        document = _in_values(found[0])
+    outer, inner = document, _find_values(document, raw)
+    if inner is not None:
+        document = _in_values(inner[0])
     elif isinstance(document.data, dict) and document.data.get("kind") == "ConfigMap":
         document = _in_config_map(document, raw)
     _check_kind(document)
@@ -92,18 +92,18 @@ def read_source(raw: bytes, file: str) -> PolicySource:
     dry_run = any(map(_starts_dry_run, started))
     if dry_run:
         notes.add((), KeyFate.DIFFERS, f"--{_DRY_RUN}: {_OBSERVES}")
-    if found is not None:
+    if inner is not None:
         _note_chart(given, notes)
-        _note_values(found[0], notes)
+        _note_values(inner[0], notes)
         for key, what in _BESIDE.items():
-            if _at(outer, path := (*found[1], key)):
+            if _at(outer, path := (*inner[1], key)):
                 notes.add(
                     path,
                     KeyFate.LOST,
                     f"{what}, which may hold limits or a dry run{_IN_CLUSTER}",
                     of=outer,
                 )
-        dry_run = dry_run or _has_dry_run(found[0].data.get(_OPTIONS))
+        dry_run = dry_run or _has_dry_run(inner[0].data.get(_OPTIONS))
     return PolicySource(document, version, notes, dry_run)
 
 
