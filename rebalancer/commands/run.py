@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
@@ -41,7 +41,7 @@ from rebalancer.report.render import TABLES
 from rebalancer.run import one_run
 from rebalancer.run.ending import print_report
 from rebalancer.run.options import RunOptions
-from rebalancer.run.source import find_state
+from rebalancer.run.source import Source, find_state
 
 if TYPE_CHECKING:
     from rebalancer.report.model import RunReport
@@ -181,10 +181,13 @@ def question_of(report: RunReport) -> str | None:
 
 
 def run_once(
-    options: RunOptions, environment: Environment, loaded: LoadedPolicy | None = None
+    options: RunOptions,
+    environment: Environment,
+    loaded: LoadedPolicy | None = None,
+    after: Callable[[Source], None] | None = None,
 ) -> ExitCode:
     """Run once, see :func:`rebalancer.run.one_run.run_once`; a dry run also reports what would be done to machines."""
-    return one_run.run_once(options, environment, loaded, scale=MachineScaler())
+    return one_run.run_once(options, environment, loaded, scale=MachineScaler(), after=after)
 
 
 @click.command(
@@ -246,19 +249,20 @@ def plan_command(**flags: Any) -> int:
 
     The same as run --dry-run.
     """
-    options, environment = RunOptions.of(**flags | {"dry_run": True}), system_environment()
-    code = run_once(options, environment)
-    if options.cluster.snapshot_path is None and options.policy.policy_path is None:
-        from rebalancer.doctor.release import name_other_policy  # noqa: PLC0415
+    options = RunOptions.of(**flags | {"dry_run": True})
+    return int(run_once(options, system_environment(), after=_name_other_policy))
 
-        with suppress(
-            RebalancerError
-        ):  # The report is written, and the note is not worth an error.
-            client = options.cluster.client(environment, environment.until_signal())
-            state, _ = find_state(options.state, client)
-            loaded = options.policy.load(Registry.installed())
-            name_other_policy(loaded, client, state.memory, environment.err)
-    return int(code)
+
+def _name_other_policy(source: Source) -> None:
+    """Say that the release in the cluster has another policy than the built-in one that was used."""
+    run, client = source.run, source.client
+    if client is None or not run.loaded.is_built_in:
+        return
+    from rebalancer.doctor.release import name_other_policy  # noqa: PLC0415
+
+    with suppress(RebalancerError):  # The report is written, and the note is not worth an error.
+        state, _ = find_state(run.state, client)
+        name_other_policy(run.loaded, client, state.memory, run.environment.err)
 
 
 @click.command(

@@ -257,8 +257,7 @@ def _read_memory(
     except ClusterReadError as error:
         return None, (finding_of(Grade.PROBLEM, str(error)),)
     if stored is None:
-        why = f"there is no ConfigMap {'/'.join(where)}"
-        why += ": each run ends with exit code 3, for runs never create it"
+        why = f"there is no ConfigMap {'/'.join(where)}: each run ends with exit code 3, for runs never create it"
         advice = f"{HELM_MAKES_IT}; if Helm did not make it:"
         # A tenant may have written these names, in what looks like a release.
         namespace, name = map(shlex.quote, where)

@@ -210,9 +210,7 @@ def _style_of(text: str, *, first: bool) -> str:
 
 
 def _passage(block: Passage, width: int, paint: Paint, *, first: bool) -> Iterator[str]:
-    lines = (
-        wrap(block.text, block.indent, block.hanging, width) if width else [printable(block.whole)]
-    )
+    lines = wrap(block.text, block.indent, block.hanging, width) if width else [block.whole]
     style = block.style or _style_of(block.text, first=first)
     if block.label:
         start = len(_INDENT) + len(block.label)

@@ -86,10 +86,12 @@ def run_once(
     loaded: LoadedPolicy | None = None,
     *,
     scale: Scale | None = None,
+    after: Callable[[Source], None] | None = None,
 ) -> ExitCode:
     """Read, plan, execute the plan unless this is a dry run, and report; return the exit code.
 
-    ``loaded``: the policy, if it was read before. ``scale``: the actions on machines, if the policy has any.
+    ``loaded``: the policy, if it was read before. ``scale``: the actions on machines, if the policy has any. ``after``: what is to be done
+    with the open source once the report is written.
 
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
@@ -98,7 +100,7 @@ def run_once(
         options.publishing,
         options.deadline,
         environment,
-        lambda: run_unpublished(options, environment, loaded, scale),
+        lambda: run_unpublished(options, environment, loaded, scale, after),
     ).code
 
 
@@ -110,6 +112,7 @@ def run_unpublished(
     environment: Environment,
     loaded: LoadedPolicy | None,
     scale: Scale | None = None,
+    after: Callable[[Source], None] | None = None,
 ) -> EndedRun:
     """Run as ``run_once`` does, without metrics and notices. One run alone does nothing to machines.
 
@@ -126,7 +129,10 @@ def run_unpublished(
     with open_source(run, options.cluster) as source:
         if source.lease_taken is not None:
             return EndedRun(report_lease_taken(source, options.ending, source.lease_taken))
-        return run_on(source, options.ending, scale)
+        ended = run_on(source, options.ending, scale)
+        if after is not None:
+            after(source)
+        return ended
 
 
 def run_on(source: Source, ending: Ending, scale: Scale | None = None) -> EndedRun:

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
@@ -1336,3 +1337,11 @@ def test_a_deployment_on_the_hosts_network_lets_an_old_pod_go_first(on_host):
     spec = one(manifests, "Deployment")["spec"]
     first = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
     assert spec.get("strategy") == (first if on_host else None)
+
+
+def test_the_chart_knows_each_strategy_that_is_installed_with_it():
+    with pytest.raises(HelmError) as refused:
+        render({"strategies": {"duplicate": {}}})
+    (listed,) = re.findall(r"there are (.*?)\. One more", str(refused.value))
+    installed = {one.name for one in entry_points(group="rebalancer.strategies")}
+    assert set(listed.split(", ")) == installed

@@ -118,7 +118,7 @@ class _Freeze(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def _guarded(cluster: ControlPlane, folder: Path, *, answers: bool) -> Iterator[None]:
+def _guard_evictions(cluster: ControlPlane, folder: Path, *, answers: bool) -> Iterator[None]:
     """Evictions are admitted by a webhook that denies all of them, or, once it is closed, does not answer."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Freeze)
     webhook = WebhookServer.on(server.server_port, folder)
@@ -186,7 +186,7 @@ def test_evictions_that_admission_stops_are_refused_and_never_lost(
     before = _names(cluster)
     cluster.apply([MEMORY])
     product = Product(cluster, tmp_path, more_rules=config_map_rules("default", "mover-memory"))
-    with _guarded(cluster, tmp_path / "keys", answers=answers):
+    with _guard_evictions(cluster, tmp_path / "keys", answers=answers):
         first, second = (product.run("--memory=default/mover-memory") for _ in range(2))
     assert first.code == 4, first.err
     (move,) = first.report["moves"]
